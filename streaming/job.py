@@ -1,14 +1,14 @@
 """Purpose: the driver of the continuous job: starts the query, monitors it, and stops it cleanly.
 
-How it works: one loop. It answers rule messages beside the query (driver/answering.py); if a rule needs a route that
-the query lacks, it finishes the batch, adds the route to the checkpoint, and restarts the query from the same
-checkpoint. So does another batch size (driver/batch_size.py), with the same plan and the same engines. Once per second
-it reports progress, every few seconds it publishes the clock.
+How it works: one loop. It answers rule messages beside the query (driver/answering.py); if a rule needs a shuffle key
+that the query lacks, it finishes the batch, adds the shuffle key to the checkpoint, and restarts the query from the
+same checkpoint. So does another batch size (driver/batch_size.py), with the same plan and the same engines. Once per
+second it reports progress, every few seconds it publishes the clock.
 
 What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
 
-Known limitation: without priming (priming/priming.py) a new route begins without history; events before it are not
-counted by the rules it serves.
+Known limitation: without priming (priming/priming.py) a new shuffle key begins without history; events before it are
+not counted by the rules it serves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nightjar.contracts.clock import Clock
 from nightjar.contracts.job_progress import DRIVER_KEY, JobReport
 from nightjar.contracts.json_text import ascii_json
 from nightjar.ingestion.offsets import end_offsets
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from nightjar.storage.objects import ObjectPath
 from nightjar.storage.paths import spark_name
 from nightjar.streaming import kafka_clients
@@ -146,9 +146,9 @@ class Driver:
         )
         most, watched = config.alerts_per_rule_and_hour, config.topics.job_progress
         self._cap = None if most is None else CapWatch(most, consumers[3], watched)
-        self._routes: list[Route] = []
+        self._shuffle_keys: list[ShuffleKey] = []
         self._clocked: Mapping[str, int] = {}
-        self._unused: frozenset[Route] = frozenset()
+        self._unused: frozenset[ShuffleKey] = frozenset()
         self._began: Mapping[str, Mapping[int, int]] = {}
         self._run_id = ""
         self._batch_size = BatchSize(config.max_offsets_per_trigger)
@@ -165,7 +165,7 @@ class Driver:
         query = None
         while not stop.is_set():
             rows = self._plan()
-            while not (stop.is_set() or self._needs_other_routes):
+            while not (stop.is_set() or self._needs_other_shuffle_keys):
                 self._spread_buckets()
                 query = self._start(rows())
                 if ready is not None:
@@ -182,15 +182,15 @@ class Driver:
             self._producer.flush(kafka_clients.WAIT_MS / 1000)
 
     def _plan(self) -> Callable[[], DataFrame]:
-        """Determine and store the routes of all rules; returns the query they lead to, for any batch size."""
+        """Determine and store the shuffle keys of all rules; returns the query they lead to, for any batch size."""
         config, answering = self._config, self._answering
         if (before := last_run(config)) is not None:
             self._priming.resume(*before)
         answering.catch_up()
         book = answering.book
         self._unused = book.unused(self._clocked)
-        identity = settle(config, book.routes, self._arrivals.begins, unused=self._unused, wanted=book.wanted())
-        self._routes, self._began = identity.in_use, identity.began
+        identity = settle(config, book.shuffle_keys, self._arrivals.begins, unused=self._unused, wanted=book.wanted())
+        self._shuffle_keys, self._began = identity.in_use, identity.began
         answering.run_with(identity.in_use)
         self._run_id = uuid.uuid4().hex
         begins = committed_offsets(config) or self._first_offsets(identity.began)
@@ -198,12 +198,12 @@ class Driver:
         exports = [*answering.exports(answered), *self._priming.exports]
         plan = BucketPlan(
             identity.name, self._run_id, committed_state(config, self._run_id, exports), config.streams,
-            identity.routes, config.buckets, config.topics, answering.before(answered), config.alerts_per_rule_and_hour,
-            config.fence,
+            identity.shuffle_keys, config.buckets, config.topics, answering.before(answered),
+            config.alerts_per_rule_and_hour, config.fence,
         )  # fmt: skip
         self._priming.resume(identity, self._run_id)
         starting = starting_offsets(config, self._consumer, begins)
-        packer, tasks = packer_of(config, identity.routes, identity.dropped), BucketTasks.of(plan)
+        packer, tasks = packer_of(config, identity.shuffle_keys, identity.dropped), BucketTasks.of(plan)
         return lambda: evaluated(
             kafka_records(self._session, config, self._batch_size.records, starting),
             config,
@@ -228,13 +228,13 @@ class Driver:
     def _start(self, rows: DataFrame) -> StreamingQuery:
         query = started(rows, self._config, spark_name(query_folder(self._config).resolve()), "nightjar")
         self._batches.restart()
-        _log.info("the query runs", routes=len(self._routes), most_records=self._batch_size.records)
+        _log.info("the query runs", shuffle_keys=len(self._shuffle_keys), most_records=self._batch_size.records)
         return query
 
     def _watch(self, query: StreamingQuery, stop: threading.Event) -> None:
         """Monitor the query until it is to stop, and stop it between two batches. Raises JobError if it failed."""
         try:
-            while not (stop.is_set() or self._needs_other_routes or self._lacks_size or self._lacks_places):
+            while not (stop.is_set() or self._needs_other_shuffle_keys or self._lacks_size or self._lacks_places):
                 raise_failure(query, self._config.checkpoint)
                 self._look(query)
                 stop.wait(_LOOK_SECONDS)
@@ -248,9 +248,9 @@ class Driver:
             _log.info("batches have another size", records=self._batch_size.records)
 
     @property
-    def _needs_other_routes(self) -> bool:
-        """Whether a version waits for a route, or one is out of use."""
-        return self._answering.lacks_route or not self._unused.isdisjoint(self._routes)
+    def _needs_other_shuffle_keys(self) -> bool:
+        """Whether a version waits for a shuffle key, or one is out of use."""
+        return self._answering.lacks_shuffle_key or not self._unused.isdisjoint(self._shuffle_keys)
 
     @property
     def _lacks_size(self) -> bool:
@@ -262,7 +262,7 @@ class Driver:
         with self._without_kafka():
             self._answering.poll()
             self._priming.step()
-            if self._answering.owes and not self._answering.lacks_route:
+            if self._answering.owes and not self._answering.lacks_shuffle_key:
                 committed = committed_offsets(self._config)
                 self._answering.activate(committed.get(self._config.topics.rule_status, {}).get(0, 0))
             if self._cap is not None and (reached := self._cap.reached()):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from nightjar.rules.engine.compiled import kernel
 from nightjar.rules.engine.texts import hash_bytes
-from nightjar.rules.rulebook import WHOLE_STREAM, Route
+from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
 
 _NOTHING = np.zeros(1, np.uint8)
 _KEYS_APART = 1 << 16  # more buckets than anybody has
@@ -52,16 +52,16 @@ def _texts(values: pa.Array) -> pa.Array:
     return values.cast(pa.string())
 
 
-def buckets_of(number: int, route: Route, buckets: int) -> range:
-    """The buckets of the route with this number; all events of the whole-stream route are in its first."""
+def buckets_of(number: int, key: ShuffleKey, buckets: int) -> range:
+    """The buckets of the shuffle key with this number; all events of the whole-stream shuffle key are in its first."""
     first = number * buckets
-    return range(first, first + (1 if route.field == WHOLE_STREAM else buckets))
+    return range(first, first + (1 if key.field == WHOLE_STREAM else buckets))
 
 
 def divided(batch: pa.RecordBatch, values: pa.Array | None, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(index among a route's buckets, the rows of that bucket in order).
+    """(index among a shuffle key's buckets, the rows of that bucket in order).
 
-    values: of the route's field, one per row; None: the whole-stream route.
+    values: of the shuffle key's field, one per row; None: the whole-stream shuffle key.
     """
     numbers = np.zeros(batch.num_rows, np.int64) if values is None else bucket_numbers(values, buckets)
     order = np.argsort(numbers, kind="stable")
@@ -72,7 +72,7 @@ def divided(batch: pa.RecordBatch, values: pa.Array | None, buckets: int) -> Ite
         yield int(in_order[start]), ordered.slice(start, end - start)
 
 
-def shuffle_key(bucket: int, partitions: int) -> int:
+def partition_key(bucket: int, partitions: int) -> int:
     """An int for the bucket that Spark's hash partitioning sends to partition `bucket % partitions`.
 
     Otherwise a few buckets would be spread unevenly over the partitions for the checkpoint's whole life.

@@ -13,7 +13,7 @@ from nightjar.backfill.lateness import Lateness
 from nightjar.contracts.rule_status import fold
 from nightjar.rules.names import rule_meant
 from nightjar.rules.publishing import Answer
-from nightjar.rules.rulebook import Record, Route, RuleBook
+from nightjar.rules.rulebook import Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP
 from nightjar.rules.versions import NOT_YET, RuleSet, RuleVersion
@@ -53,35 +53,37 @@ class _KeyStart:
     since: int
 
 
-def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[RuleBook, dict[Route, list[_KeyStart]]]:
+def _folded(
+    streams: Mapping[str, Stream], answers: Iterable[Record]
+) -> tuple[RuleBook, dict[ShuffleKey, list[_KeyStart]]]:
     """The answers as a book, and when the job has begun to serve each shuffle key: a key may be dropped, and is then
     served again without the state that it had (S5.8)."""
-    book, made, missing = RuleBook(streams), defaultdict[Route, list[_KeyStart]](list), set[Route]()
+    book, made, missing = RuleBook(streams), defaultdict[ShuffleKey, list[_KeyStart]](list), set[ShuffleKey]()
     for record in answers:
         change = fold(book, record)
         if change is None or change.answer not in (Answer.ACCEPTED, Answer.ACTIVE):
             continue
         version = book.of_rule(str(change.rule_id))[int(change.rule_version or 0) - 1]
-        stream, route = version.rule.stream, book.serving[version.rule.stream, version.rule.group_by]
-        if stream not in streams or route.field in streams[stream].entities:
+        stream, key = version.rule.stream, book.serving[version.rule.stream, version.rule.group_by]
+        if stream not in streams or key.field in streams[stream].entities:
             continue
         if change.answer is Answer.ACTIVE:
-            if route in missing:
+            if key in missing:
                 since = record.arrival if change.primed is None else change.primed.since
-                made[route].append(_KeyStart(record.arrival, since))
-                missing.remove(route)
-        elif version.effective == NOT_YET and (route not in made or _is_unused(book, route, record.arrival)):
-            missing.add(route)
+                made[key].append(_KeyStart(record.arrival, since))
+                missing.remove(key)
+        elif version.effective == NOT_YET and (key not in made or _is_unused(book, key, record.arrival)):
+            missing.add(key)
     return book, made
 
 
-def _is_unused(book: RuleBook, route: Route, now: int) -> bool:
+def _is_unused(book: RuleBook, key: ShuffleKey, now: int) -> bool:
     """Whether the job may have dropped a shuffle key, but for versions that wait for it. now: µs."""
-    clock = now + book.streams[route.stream].allowed_lateness  # which may have been shorter then
+    clock = now + book.streams[key.stream].allowed_lateness  # which may have been shorter then
     return all(
         version.effective == NOT_YET or book.has_ended(version, clock)
-        for version in book.ruleset.of_stream(route.stream).versions
-        if book.serving[route.stream, version.rule.group_by] == route
+        for version in book.ruleset.of_stream(key.stream).versions
+        if book.serving[key.stream, version.rule.group_by] == key
     )
 
 
@@ -93,20 +95,20 @@ def _asked_for(wanted: Collection[str], every: RuleSet) -> RuleSet:
 
 
 def _published(
-    streams: Mapping[str, Stream], book: RuleBook, made: Mapping[Route, Sequence[_KeyStart]]
+    streams: Mapping[str, Stream], book: RuleBook, made: Mapping[ShuffleKey, Sequence[_KeyStart]]
 ) -> dict[tuple[str, int], VersionHistory]:
-    served: dict[Route, list[RuleVersion]] = defaultdict(list)
+    served: dict[ShuffleKey, list[RuleVersion]] = defaultdict(list)
     for version in book.ruleset.versions:
         if version.rule.stream in streams:
             served[book.serving[version.rule.stream, version.rule.group_by]].append(version)
     found: dict[tuple[str, int], VersionHistory] = {}
-    for route, versions in served.items():
-        lateness, arrivals = Lateness.of(streams[route.stream], book.reported), book.answered
+    for key, versions in served.items():
+        lateness, arrivals = Lateness.of(streams[key.stream], book.reported), book.answered
         names = [(version.rule.id, version.version) for version in versions]
         primed = {name: book.primed[name].since for name in names if name in book.primed}
         primed_at = [arrivals[name] for name in primed]
         for name, known in histories(versions, arrivals, lateness, primed).items():
-            since = _begin(made.get(route, ()), primed_at, known.arrival)
+            since = _begin(made.get(key, ()), primed_at, known.arrival)
             found[name] = VersionHistory(known.arrival, max(known.history_since, since))
     return found
 

@@ -65,7 +65,7 @@ def publish_rules(config: LakeConfig, messages: Iterable[Mapping[str, Any]]) -> 
     start, book, values = datetime(2000, 1, 1, tzinfo=UTC), RuleBook(config.streams), []
     for number, message in enumerate(messages):
         text = json.dumps({**message, "effective": "2000-01-01T00:00:00Z"}).encode()
-        _, answer = answer_to(Record(number, 0, text), f"rules-0-{number}", book, book.routes, 0)
+        _, answer = answer_to(Record(number, 0, text), f"rules-0-{number}", book, book.shuffle_keys, 0)
         values.append(json.dumps(answer).encode())
         fold(book, Record(number, 0, values[-1]))
     columns = {"value": values, "partition": [0] * len(values), "offset": range(len(values)),

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from checks.bench.engine import HOUR, history
 from checks.bench.figures import emit, log_progress, timed
 from nightjar.rules.model import Rule, parse_rule
-from nightjar.rules.rulebook import Route, RuleBook
+from nightjar.rules.rulebook import RuleBook, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.versions import RuleVersion
 from nightjar.streaming.buckets.bucket import Bucket
@@ -35,7 +35,7 @@ from nightjar.streaming.state.statelog import Head, StateLog
 BATCH = 20_000
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]
-ROUTE = Route(STREAM.name, "customer_id")
+SHUFFLE_KEY = ShuffleKey(STREAM.name, "customer_id")
 
 
 def rule(over: str) -> Rule:
@@ -49,13 +49,13 @@ def book(*rules: Rule) -> RuleBook:
     """These rules, in effect from the beginning."""
     found = RuleBook(STREAMS)
     for each in rules:
-        found.add(RuleVersion(each, 1, 0), 0, running=[ROUTE])
+        found.add(RuleVersion(each, 1, 0), 0, running=[SHUFFLE_KEY])
     return found
 
 
 def filled(files: BucketFiles, events: pa.Table) -> tuple[Bucket, Head]:
     """The bucket after all events, which then learns of the wide rule, and its head."""
-    bucket, head, log = Bucket(STREAM, ROUTE, book(rule("10m"))), Head(), StateLog(files, STREAM.event_time)
+    bucket, head, log = Bucket(STREAM, SHUFFLE_KEY, book(rule("10m"))), Head(), StateLog(files, STREAM.event_time)
     times = events.column(STREAM.event_time).cast(pa.int64())
     for at in range(0, events.num_rows, BATCH):
         part = events.slice(at, BATCH)
@@ -64,7 +64,7 @@ def filled(files: BucketFiles, events: pa.Table) -> tuple[Bucket, Head]:
         head = log.append(head, delta, engine.horizon, engine.clock, settled=engine.settled)
         files.remove_before(head)
     bucket.book = book(rule("10m"), rule("4h"))
-    bucket.engine.set_rules(bucket.book.ruleset, bucket.book.served_by(ROUTE))
+    bucket.engine.set_rules(bucket.book.ruleset, bucket.book.served_by(SHUFFLE_KEY))
     return bucket, head
 
 
@@ -84,7 +84,7 @@ def turn(events: pa.Table) -> tuple[float, float, int]:
         engine = bucket.engine
         log = StateLog(files, STREAM.event_time)
         after = log.append(after, delta, engine.horizon, engine.clock, settled=engine.settled)
-        again = Resident(Bucket(STREAM, ROUTE, bucket.book))
+        again = Resident(Bucket(STREAM, SHUFFLE_KEY, bucket.book))
         restarted = timed(lambda: again.read(after, files))
         assert again.bucket.engine.retained == engine.retained
         return primed, restarted, count

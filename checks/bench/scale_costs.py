@@ -68,15 +68,15 @@ def local_costs(folder: Path, buckets: list[int], sizes: list[int]) -> Local:
         for offset, rule in enumerate(RULES):
             whole = {"stream": "transactions", "group_by": ["customer_id"], "effective": "2000-01-01T00:00:00Z", **rule}
             record = Record(offset, 0, json.dumps(whole).encode())
-            _, value = answer_to(record, f"rules-0-{offset}", book, book.routes, 0)
+            _, value = answer_to(record, f"rules-0-{offset}", book, book.shuffle_keys, 0)
             answers.append(Record(offset, 0, json.dumps(value).encode()))
             fold(book, answers[-1])
-        routes, topics = tuple(book.routes), Topics()
+        shuffle_keys, topics = tuple(book.shuffle_keys), Topics()
         packer = Packer(
-            streams, routes, number, number, topics.rule_status, topics.clock, topics.quarantine, bounded=True
+            streams, shuffle_keys, number, number, topics.rule_status, topics.clock, topics.quarantine, bounded=True
         )
         plan = BucketPlan(
-            "scale", f"run-{number}", folder / str(number), streams, routes, number, topics, tuple(answers)
+            "scale", f"run-{number}", folder / str(number), streams, shuffle_keys, number, topics, tuple(answers)
         )
         processor = BucketProcessor(plan)
         for version, (size, records) in enumerate(_batches(sizes), 1):

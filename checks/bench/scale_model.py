@@ -15,8 +15,8 @@ import numpy as np
 from checks.bench.scale_costs import Line, Local, Scheduling
 
 _LONGEST = 2.0  # seconds of a batch, beyond which it is behind
-_ROUTES = 2  # each event goes to a bucket of each
-_BUCKETS = 2  # of a route, in each partition
+_SHUFFLE_KEYS = 2  # each event goes to a bucket of each
+_BUCKETS = 2  # of a shuffle key, in each partition
 _KEYS = 1_000_000
 
 
@@ -51,7 +51,7 @@ def batch(costs: Costs, partitions: int, events: int, fullest: float) -> dict[st
         "packing": local.packing.fixed + local.packing.each * mean,
         "fetching blocks": costs.scheduling.block * partitions,  # a task's, one from each packer
         "Kafka, Arrow, JVM": spark * mean,
-        "buckets": local.processing.fixed * _ROUTES * _BUCKETS + local.processing.each * mean,
+        "buckets": local.processing.fixed * _SHUFFLE_KEYS * _BUCKETS + local.processing.each * mean,
         "skew": local.processing.each * mean * (fullest - 1),
     }
 
@@ -67,8 +67,9 @@ def most(costs: Costs, cores: int, zipf: float) -> dict[str, Any]:
         events = int(max(0.0, (_LONGEST - empty) / (one - empty) * 1_000_000))
         if events / _LONGEST > best["value"]:
             parts = batch(costs, partitions, events, fullest)
-            rows = _ROUTES * _BUCKETS * partitions * partitions
-            shuffled = costs.local.shuffled.each * events + costs.local.shuffled.fixed * min(rows, _ROUTES * events)
+            rows = _SHUFFLE_KEYS * _BUCKETS * partitions * partitions
+            rows = min(rows, _SHUFFLE_KEYS * events)
+            shuffled = costs.local.shuffled.each * events + costs.local.shuffled.fixed * rows
             best = {
                 "value": round(events / _LONGEST), "unit": "events/s", "shuffle_partitions": partitions,
                 "limit": max(parts, key=parts.__getitem__),

@@ -219,7 +219,7 @@ def _rejected_rules(streams: Mapping[str, Stream], seed: int, count: int) -> Ite
 
 def _answered(settings: Settings, findings: Findings) -> Counter[str]:
     """Check that each message on the rules topic has the expected answer; return the number of each."""
-    streams, expected, running = load_streams(), {}, rulebook.RuleBook(load_streams()).routes
+    streams, expected, running = load_streams(), {}, rulebook.RuleBook(load_streams()).shuffle_keys
     book = rulebook.RuleBook(streams)
     with Reader(settings, settings.rules_topic) as reader:
         for record in reader.all():

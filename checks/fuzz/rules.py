@@ -102,7 +102,7 @@ class Examiner:
     @staticmethod
     def _answer(book: RuleBook, message: Record) -> dict[str, Any]:
         """The answer to a message, which the book takes."""
-        _, answer = answer_to(message, f"rules-0-{message.offset}", book, book.routes, 0)
+        _, answer = answer_to(message, f"rules-0-{message.offset}", book, book.shuffle_keys, 0)
         fold(book, replace(message, value=json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")))
         return answer
 

@@ -94,7 +94,7 @@ class _Host:
         self.report(status, at)
         if newest is None:
             return
-        self.book.add(newest, at, running=[self.book.route_of(newest.rule)])
+        self.book.add(newest, at, running=[self.book.shuffle_key_of(newest.rule)])
         for version, by in overtaken(self.book.of_rule(newest.rule.id)):
             if by.by == newest.version and newest.approval is None:
                 self.report(overtaken_status(version, by), at)

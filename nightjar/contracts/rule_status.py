@@ -15,7 +15,7 @@ from nightjar.contracts.json_text import json_object, json_text
 from nightjar.contracts.record_type import Member, RecordType, Row
 from nightjar.rules.model import Rule, rule_from_mapping, rule_to_mapping
 from nightjar.rules.publishing import Answer, Status
-from nightjar.rules.rulebook import Answered, Record, Route, RuleBook
+from nightjar.rules.rulebook import Answered, Record, RuleBook, ShuffleKey
 from nightjar.rules.timestamps import iso_text, parse_timestamp
 from nightjar.rules.types import Kind
 from nightjar.rules.versions import Approval, Primed, Superseded
@@ -55,6 +55,7 @@ RULE_STATUS = RecordType(
         "message": Member("the message answered: topic, partition and offset, joined by hyphens", optional=True),
         "rule": Member("the rule as the message published or approved it", schema={"type": "object"}, is_json=True,
                        optional=True),
+        # The shuffle key. Topics and checkpoints hold it under this name, which it had in earlier releases.
         "route": Member("the field by whose value the rule's events are assigned to buckets", optional=True),
         "approver": Member("who approved the version; its author and reason are in the rule", optional=True),
         "approval_reason": Member("the reason for the approval", optional=True),
@@ -102,16 +103,16 @@ def answer_record(
     status: Status,
     message: str | None = None,
     rule: Rule | None = None,
-    route: Route | None = None,
+    key: ShuffleKey | None = None,
     allowed_lateness: int | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """(key, value) of an answer on `rule-status`. message: `topic-partition-offset` of what it answers.
 
-    rule: of an answer that makes a version; route: None where it is only proposed. allowed_lateness: of the stream, µs.
+    rule: of an answer that makes a version; key: None where it is only proposed. allowed_lateness: of the stream, µs.
     """
     value = status_record(status) | ({} if message is None else {"message": message})
     if rule is not None:
-        value |= {"rule": rule_to_mapping(rule)} | ({} if route is None else {"route": route.field})
+        value |= {"rule": rule_to_mapping(rule)} | ({} if key is None else {"route": key.field})
     if allowed_lateness is not None:
         value["allowed_lateness"] = allowed_lateness
     return status.rule_id or message or "", value
@@ -155,9 +156,9 @@ def read_answer(value: bytes) -> Answered | None:
         texts = (written["route"], *(() if approval is None else (approval.author, approval.reason)))
         if not all(isinstance(text, str) for text in texts):
             return None
-        route = Route(rule.stream, written["route"])
+        key = ShuffleKey(rule.stream, written["route"])
         lateness = _lateness(written)
-        return Answered(answer, message, rule_id, version, effective, rule, route, approval, allowed_lateness=lateness)
+        return Answered(answer, message, rule_id, version, effective, rule, key, approval, allowed_lateness=lateness)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -8,8 +8,8 @@ from nightjar.contracts.headers import SENT_AT
 from nightjar.rules.streams import Stream
 
 PRIMARY = "primary"
-# In a table of published alerts: the value of the route's field in the alert's group.
-ROUTED_BY = "routed_by"
+# In a table of published alerts: the value of the shuffle key's field in the alert's group.
+SHUFFLED_BY = "shuffled_by"
 
 
 def events_schema(stream: Stream) -> pa.Schema:

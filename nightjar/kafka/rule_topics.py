@@ -34,7 +34,7 @@ def rule_book(settings: Settings, streams: Mapping[str, Stream]) -> RuleBook:
 def expected_book(settings: Settings, streams: Mapping[str, Stream]) -> tuple[RuleBook, set[tuple[str, int]]]:
     """The rule book once the job will have answered all messages, and the versions that are still unanswered."""
     book, unanswered = rule_book(settings, streams), set()
-    routes = list(book.routes)
+    shuffle_keys = list(book.shuffle_keys)
     with Reader(settings, settings.rules_topic) as topic:
         for record in topic.all():
             if record.offset < book.next_message:
@@ -49,7 +49,7 @@ def expected_book(settings: Settings, streams: Mapping[str, Stream]) -> tuple[Ru
                 approvals=settings.approvals,
             )
             if made is not None:
-                book.add(made, record.arrival, running=routes)
+                book.add(made, record.arrival, running=shuffle_keys)
                 unanswered.add((made.rule.id, made.version))
     return book, unanswered
 

@@ -18,7 +18,7 @@ from nightjar.contracts.job_progress import offsets_of
 from nightjar.contracts.json_text import ascii_json
 from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
 from nightjar.contracts.rule_status import fold
-from nightjar.ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
+from nightjar.ingestion.event_schema import PRIMARY, SHUFFLED_BY, events_schema
 from nightjar.lake.config import LakeError
 from nightjar.lake.delta import exists, folder, schema
 from nightjar.lake.json_topics import JsonReader
@@ -26,7 +26,7 @@ from nightjar.lake.scanning import scan
 from nightjar.lake.tables import ALERTS, PROGRESS, RULE_STATUS, events_table
 from nightjar.rules.engine.alert_columns import json_objects
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
-from nightjar.rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
+from nightjar.rules.rulebook import WHOLE_STREAM, Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream, optional_field
 from nightjar.rules.timestamps import MIN_TIMESTAMP, from_microseconds, microseconds
 from nightjar.storage.paths import AnyPath
@@ -139,14 +139,14 @@ def _of(offsets: Ranges) -> pl.Expr:
     return reduce(or_, wanted, pl.lit(value=False))
 
 
-def announced(root: AnyPath, stream: Stream, book: RuleBook, route: Route, since: int) -> pa.Table:
-    """The latest revision of each alert of the rules that the route serves, for events from `since` (µs) on, and of
-    those before that can still mute one of these.
+def announced(root: AnyPath, stream: Stream, book: RuleBook, key: ShuffleKey, since: int) -> pa.Table:
+    """The latest revision of each alert of the rules that the shuffle key serves, for events from `since` (µs) on, and
+    of those before that can still mute one of these.
 
-    Columns: LEDGER_SCHEMA and, except for the whole-stream route, ROUTED_BY: the value of the route's field in the
-    alert's group.
+    Columns: LEDGER_SCHEMA and, except for the whole-stream shuffle key, SHUFFLED_BY: the value of the shuffle key's
+    field in the alert's group.
     """
-    served = book.served_by(route)
+    served = book.served_by(key)
     rules = (v for v in book.ruleset.versions if v.rule.group_by in served)
     mutes = {(v.rule.id, v.version): v.rule.mute or 0 for v in rules}
     earliest = since - max(mutes.values(), default=0)
@@ -167,10 +167,10 @@ def announced(root: AnyPath, stream: Stream, book: RuleBook, route: Route, since
         if microseconds(row["event_time"]) + row["mute"] >= since
     ]
     table = pa.Table.from_pylist([{name: row[name] for name in LEDGER_SCHEMA.names} for row in entries], LEDGER_SCHEMA)
-    if route.field == WHOLE_STREAM:
+    if key.field == WHOLE_STREAM:
         return table
-    values = pa.array([json.loads(row["group"])[route.field] for row in entries])
-    return table.append_column(ROUTED_BY, values.cast(stream.fields[route.field].arrow))
+    values = pa.array([json.loads(row["group"])[key.field] for row in entries])
+    return table.append_column(SHUFFLED_BY, values.cast(stream.fields[key.field].arrow))
 
 
 def refuse_other_fields(root: AnyPath, stream: Stream) -> None:

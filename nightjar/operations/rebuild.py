@@ -54,7 +54,7 @@ class Rebuilt:
     """The result of a rebuild.
 
     begins: the offset from which the job resumes, by topic and partition. events, announcements: how many the state
-    holds; each counts once per route. clocks: arrival time reached at these offsets (µs), by stream.
+    holds; each counts once per shuffle key. clocks: arrival time reached at these offsets (µs), by stream.
     """
 
     begins: Offsets
@@ -102,13 +102,13 @@ def rebuild(
         unread = {stream.name: _unread(lake, stream, consumed, begins) for stream in streams.values()}
         clocks = _clocks(settings, config, begins) | {name: gap.arrival for name, gap in unread.items() if gap.offsets}
         events = announcements = 0
-        with rebuilding(config, book.routes, begins) as (identity, folder):
-            for number, route in enumerate(identity.routes):
-                stream = streams[route.stream]
-                with stages.stage(f"State of {stream.name} by {route.field or '(all)'}"):
+        with rebuilding(config, book.shuffle_keys, begins) as (identity, folder):
+            for number, key in enumerate(identity.shuffle_keys):
+                stream = streams[key.stream]
+                with stages.stage(f"State of {stream.name} by {key.field or '(all)'}"):
                     share = share_of(config, book, number, clocks.get(stream.name))
                     read = {p: (0, offset) for p, offset in consumed.get(stream.topic, {}).items()}
-                    announced = stream_state.announced(lake.root, stream, book, route, share.settled)
+                    announced = stream_state.announced(lake.root, stream, book, key, share.settled)
                     held = write_share(
                         folder,
                         share,

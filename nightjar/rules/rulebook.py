@@ -1,12 +1,13 @@
-"""The rules a job knows, from the answers on `rule-status`: which versions there are, and which route serves each.
+"""The rules a job knows, from the answers on `rule-status`: the versions, and the shuffle key that serves each.
 
 How it works: the driver answers each message of the `rules` topic once (see answering.py). An ACCEPTED answer carries
-the rule itself, its version, effective time and route, so that whoever folds the answers in the order of offsets gets
-the same rules: every bucket, the backfill, the command line, after any restart, under any declaration, setting or
-release. An event is sent to one bucket per route; a rule is evaluated where its group-by's route sends its events.
-Entity fields are routes from the start. A rule whose group-by holds no route is accepted without an effective time;
-once the job runs with a new route, an ACTIVE answer gives that time. A PROPOSED answer has a version that waits for
-approval: it has its number, and belongs to the rules in force once the answer to its approval ACCEPTED it.
+the rule itself, its version, effective time and shuffle key, so that whoever folds the answers in the order of offsets
+gets the same rules: every bucket, the backfill, the command line, after any restart, under any declaration, setting or
+release. An event is sent to one bucket per shuffle key; a rule is evaluated where its group-by's shuffle key sends its
+events. Entity fields are shuffle keys from the start. A rule whose group-by holds no shuffle key is accepted without an
+effective time; once the job runs with a new shuffle key, an ACTIVE answer gives that time. A PROPOSED answer has a
+version that waits for approval: it has its number, and belongs to the rules in force once the answer to its approval
+ACCEPTED it.
 
 What it does not do: read Kafka or its records (contracts.rule_status), or decide anything.
 """
@@ -28,7 +29,7 @@ WHOLE_STREAM = ""
 
 
 @dataclass(frozen=True)
-class Route:
+class ShuffleKey:
     """Events of a stream are sent to buckets by this field's value; WHOLE_STREAM sends all of them to one."""
 
     stream: str
@@ -49,8 +50,9 @@ class Answered:
     """The answer on `rule-status` to a message of `rules`.
 
     message: offset of the message; -1 of an ACTIVE, SUPERSEDED or RETIRED answer, which is about a version. rule,
-    route: of an ACCEPTED answer that made a version, or approved it; a PROPOSED one has no route. effective: µs, None
-    where the version waits for its route, or for approval. allowed_lateness: of the stream then, µs.
+    shuffle_key: of an ACCEPTED answer that made a version, or approved it; a PROPOSED one has no shuffle key.
+    effective: µs, None where the version waits for its shuffle key, or for approval. allowed_lateness: of the stream
+    then, µs.
     """
 
     answer: Answer
@@ -59,7 +61,7 @@ class Answered:
     rule_version: int | None
     effective: int | None
     rule: Rule | None = None
-    route: Route | None = None
+    shuffle_key: ShuffleKey | None = None
     approval: Approval | None = None
     superseded: Superseded | None = None
     primed: Primed | None = None
@@ -68,19 +70,18 @@ class Answered:
 
 @dataclass
 class RuleBook:
-    """All versions and routes after the answers received so far.
+    """All versions and shuffle keys after the answers received so far.
 
-    answered: (rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its route;
-    published: to that of the first answer about it.
-    active, superseded, retired: the versions with that answer. primed: those that waited for their history.
-    reported: by stream, of answers their arrival and the `allowed_lateness` of then, µs.
-    next_offset: of the answers; next_message: of the messages, after the last one that has an answer. skipped: records
-    that were not answers or did not fit.
+    answered: (rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its
+    shuffle key; published: to that of the first answer about it. active, superseded, retired: the versions with that
+    answer. primed: those that waited for their history. reported: by stream, of answers their arrival and the
+    `allowed_lateness` of then, µs. next_offset: of the answers; next_message: of the messages, after the last one that
+    has an answer. skipped: records that were not answers or did not fit.
     """
 
     streams: Mapping[str, Stream]
-    routes: list[Route] = field(default_factory=list)
-    serving: dict[tuple[str, tuple[str, ...]], Route] = field(default_factory=dict)
+    shuffle_keys: list[ShuffleKey] = field(default_factory=list)
+    serving: dict[tuple[str, tuple[str, ...]], ShuffleKey] = field(default_factory=dict)
     answered: dict[tuple[str, int], int] = field(default_factory=dict)
     published: dict[tuple[str, int], int] = field(default_factory=dict)
     active: set[tuple[str, int]] = field(default_factory=set)
@@ -93,7 +94,7 @@ class RuleBook:
     skipped: int = 0
 
     def __post_init__(self) -> None:
-        self.routes = [Route(s.name, entity) for s in self.streams.values() for entity in s.entities]
+        self.shuffle_keys = [ShuffleKey(s.name, entity) for s in self.streams.values() for entity in s.entities]
         self._by_rule: dict[str, list[RuleVersion]] = {}
         self._order: list[tuple[str, int]] = []
         self._ruleset: RuleSet | None = None
@@ -121,27 +122,27 @@ class RuleBook:
 
     @property
     def waiting(self) -> list[RuleVersion]:
-        """The versions that wait for their route."""
+        """The versions that wait for their shuffle key."""
         return [version for version in self.ruleset.versions if version.effective == NOT_YET]
 
-    def wanted(self) -> frozenset[Route]:
-        """The routes that versions wait for."""
+    def wanted(self) -> frozenset[ShuffleKey]:
+        """The shuffle keys that versions wait for."""
         return frozenset(self.serving[v.rule.stream, v.rule.group_by] for v in self.waiting)
 
-    def unused(self, clocks: Mapping[str, int]) -> frozenset[Route]:
-        """The routes that no entity field is, and whose rules no event on time sees (S5.8), any more or yet.
+    def unused(self, clocks: Mapping[str, int]) -> frozenset[ShuffleKey]:
+        """The shuffle keys that no entity field is, and whose rules no event on time sees (S5.8), any more or yet.
 
-        clocks: µs, by stream; without that of its stream a route is in use.
+        clocks: µs, by stream; without that of its stream a shuffle key is in use.
         """
-        made = {route for route in self.routes if route.field not in self.streams[route.stream].entities}
+        made = {key for key in self.shuffle_keys if key.field not in self.streams[key.stream].entities}
         for version in self.ruleset.versions if made else ():
             rule = version.rule
-            route = self.serving[rule.stream, rule.group_by]
-            if route in made and self._needs_route(version) and not self.has_ended(version, clocks.get(rule.stream)):
-                made.remove(route)
+            key = self.serving[rule.stream, rule.group_by]
+            if key in made and self._needs_key(version) and not self.has_ended(version, clocks.get(rule.stream)):
+                made.remove(key)
         return frozenset(made)
 
-    def _needs_route(self, version: RuleVersion) -> bool:
+    def _needs_key(self, version: RuleVersion) -> bool:
         """Whether the version is evaluated, or only pauses one whose state should be there when it is resumed.
 
         A rule that has been paused from its beginning needs none: no answer says since when there would be one, so that
@@ -185,38 +186,36 @@ class RuleBook:
         if answer.answer is Answer.PROPOSED:
             self._propose(RuleVersion(answer.rule, answer.rule_version, NOT_YET, is_proposed=True), arrival)
             return True
-        if answer.route is None:
+        if answer.shuffle_key is None:
             return False
         effective = NOT_YET if answer.effective is None else answer.effective
         made = RuleVersion(answer.rule, answer.rule_version, effective, approval=answer.approval)
-        self._add(made, answer.route, arrival)
+        self._add(made, answer.shuffle_key, arrival)
         self._note_lateness(answer, made, arrival)
         return True
 
-    def add(self, version: RuleVersion, arrival: int, *, running: Iterable[Route]) -> None:
-        """Add a version as its answer will, with the route that serves it; it waits where that is not `running`."""
+    def add(self, version: RuleVersion, arrival: int, *, running: Iterable[ShuffleKey]) -> None:
+        """Add a version as its answer will, with its shuffle key; it waits where that is not `running`."""
         if version.is_proposed:
             self._propose(version, arrival)
             return
-        route = self.route_of(version.rule)
-        waits = version.rule.state.is_evaluated and route not in running
-        self._add(replace(version, effective=NOT_YET) if waits else version, route, arrival)
+        key = self.shuffle_key_of(version.rule)
+        waits = version.rule.state.is_evaluated and key not in running
+        self._add(replace(version, effective=NOT_YET) if waits else version, key, arrival)
 
-    def route_of(self, rule: Rule) -> Route:
-        """The route of the rule's group-by, fixed when first seen: that of the first field with one, else a new one."""
+    def shuffle_key_of(self, rule: Rule) -> ShuffleKey:
+        """That of the rule's group-by, fixed when first seen: that of the first field with one, else a new one."""
         known = self.serving.get((rule.stream, rule.group_by))
         if known is not None:
             return known
-        of_stream = {route.field for route in self.routes if route.stream == rule.stream}
+        of_stream = {key.field for key in self.shuffle_keys if key.stream == rule.stream}
         name = next((f for f in rule.group_by if f in of_stream), rule.group_by[0] if rule.group_by else WHOLE_STREAM)
-        return Route(rule.stream, name)
+        return ShuffleKey(rule.stream, name)
 
-    def served_by(self, route: Route) -> frozenset[tuple[str, ...]]:
-        """The group-bys that are evaluated in the buckets of a route."""
+    def served_by(self, key: ShuffleKey) -> frozenset[tuple[str, ...]]:
+        """The group-bys that are evaluated in the buckets of a shuffle key."""
         return frozenset(
-            group_by
-            for (stream, group_by), served in self.serving.items()
-            if served == route and stream == route.stream
+            group_by for (stream, group_by), served in self.serving.items() if served == key and stream == key.stream
         )
 
     def _fits(self, answer: Answered, rule: Rule) -> bool:
@@ -237,7 +236,7 @@ class RuleBook:
         self._by_rule.setdefault(version.rule.id, []).append(version)
         self.published[version.rule.id, version.version] = arrival
 
-    def _add(self, version: RuleVersion, route: Route, arrival: int) -> None:
+    def _add(self, version: RuleVersion, key: ShuffleKey, arrival: int) -> None:
         rule = version.rule
         if version.approval is None:
             self._by_rule.setdefault(rule.id, []).append(version)
@@ -247,9 +246,9 @@ class RuleBook:
         self._order.append((rule.id, version.version))
         self._ruleset = None
         self.answered[rule.id, version.version] = arrival
-        if route not in self.routes and rule.stream in self.streams:
-            self.routes.append(route)
-        self.serving.setdefault((rule.stream, rule.group_by), route)
+        if key not in self.shuffle_keys and rule.stream in self.streams:
+            self.shuffle_keys.append(key)
+        self.serving.setdefault((rule.stream, rule.group_by), key)
 
     def _in_force(self, answer: Answered) -> RuleVersion | None:
         """The version that an answer is about; None, and counted, if there is none or it is only proposed."""
@@ -300,5 +299,5 @@ class RuleBook:
 
 
 def effective_text(version: RuleVersion) -> str | None:
-    """The effective time of a version as records write it; None while it waits for its route, or for approval."""
+    """The effective time of a version as records write it; None while it waits for its shuffle key, or for approval."""
     return None if version.effective == NOT_YET else iso_text(version.effective)

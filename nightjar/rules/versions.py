@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nightjar.rules.model import Rule
 
 
-# Effective time of a version that waits: for its route, or for approval.
+# Effective time of a version that waits: for its shuffle key, or for approval.
 NOT_YET = 1 << 62
 
 

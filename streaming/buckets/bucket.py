@@ -1,4 +1,4 @@
-"""One bucket: the engine of one route's share of a stream, and its rules. Independent of Spark."""
+"""One bucket: the engine of one shuffle key's share of a stream, and its rules. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from nightjar.ingestion.event_schema import PRIMARY
 from nightjar.rules.engine import Advance, Delta, Engine, Failure
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.hourly_cap import HourlyCap
-from nightjar.rules.rulebook import Answered, Record, Route, RuleBook
+from nightjar.rules.rulebook import Answered, Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.versions import RuleVersion, actions_of
 
 
 @dataclass
 class Counts:
-    """Counts of a bucket since the checkpoint began. Events are counted once, in buckets of the primary route.
+    """Counts of a bucket since the checkpoint began. Events are counted once, in buckets of the primary shuffle key.
 
     skipped: invalid records on nightjar's own topics; overflow: those of the announced that are marked so.
     """
@@ -70,20 +70,20 @@ class Bucket:
     further ones are marked (S10.6); None: none is.
     """
 
-    def __init__(self, stream: Stream, route: Route, book: RuleBook, most_alerts: int | None = None) -> None:
+    def __init__(self, stream: Stream, key: ShuffleKey, book: RuleBook, most_alerts: int | None = None) -> None:
         self.stream = stream
-        self.route = route
+        self.shuffle_key = key
         self.book = book
         self.counts = Counts()
         self.failed: set[tuple[str, int, str]] = set()
-        self.engine = Engine(stream, book.ruleset, group_bys=book.served_by(route))
+        self.engine = Engine(stream, book.ruleset, group_bys=book.served_by(key))
         self.actions = actions_of(book.ruleset.versions)
         self.cap = None if most_alerts is None else HourlyCap(most_alerts)
         self.awaits_history = any(map(self._serves, book.waiting))
 
     def _serves(self, version: RuleVersion) -> bool:
         rule = version.rule
-        return rule.state.is_evaluated and self.book.serving.get((rule.stream, rule.group_by)) == self.route
+        return rule.state.is_evaluated and self.book.serving.get((rule.stream, rule.group_by)) == self.shuffle_key
 
     def receive(self, answers: Iterable[Record]) -> tuple[bool, list[str]]:
         """Fold answers of `rule-status`, in order of their offsets. Those received before are skipped.
@@ -93,7 +93,7 @@ class Bucket:
         """
         changes = [change for answer in answers if (change := fold(self.book, answer)) is not None]
         if changes:
-            self.engine.set_rules(self.book.ruleset, self.book.served_by(self.route))
+            self.engine.set_rules(self.book.ruleset, self.book.served_by(self.shuffle_key))
             self.actions = actions_of(self.book.ruleset.versions)
             self.awaits_history = any(map(self._serves, self.book.waiting))
         named = ((change, change.primed.name) for change in changes if change.primed is not None and change.primed.name)

@@ -1,9 +1,9 @@
 """Pack Kafka records into few rows: one Arrow stream per bucket, for any stream of events.
 
-How it works: `pack` runs under `mapInArrow`, once per task. For each route of its stream an event goes to the bucket of
-the route's field, all of a bucket's events as one Arrow stream; an accepted rule goes to the buckets of its stream, a
-clock to every bucket. Unusable records become records for the quarantine topic. Invalid records on nightjar's own
-topics are skipped and counted.
+How it works: `pack` runs under `mapInArrow`, once per task. For each shuffle key of its stream an event goes to the
+bucket of the shuffle key's field, all of a bucket's events as one Arrow stream; an accepted rule goes to the buckets of
+its stream, a clock to every bucket. Unusable records become records for the quarantine topic. Invalid records on
+nightjar's own topics are skipped and counted.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from nightjar.contracts.rule_status import is_failure, read_answer
 from nightjar.ingestion.event_schema import events_schema
 from nightjar.ingestion.parsing import parse_events
 from nightjar.rules.publishing import Answer
-from nightjar.rules.rulebook import WHOLE_STREAM, Route
+from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP
 from nightjar.streaming.buckets.output_records import batches_of, json_records
 from nightjar.streaming.buckets.payloads import Kind, to_ipc
-from nightjar.streaming.partitioning import buckets_of, divided, shuffle_key
+from nightjar.streaming.partitioning import buckets_of, divided, partition_key
 
 _log = structlog.get_logger(__name__)
 
@@ -45,14 +45,14 @@ Packed = tuple[int, Kind, bytes]
 
 @dataclass(frozen=True)
 class Packer:
-    """What `mapInArrow` runs. Route r has the buckets from r * buckets on; the whole-stream route has only that one.
+    """What `mapInArrow` runs. Shuffle key r has the buckets from r * buckets on; that of the whole stream only one.
 
     answers_topic: `rule-status`. bounded: whether brokers stamp arrivals, so that no clock is later than its record.
-    dropped: the numbers of routes that nothing is sent to.
+    dropped: the numbers of shuffle keys that nothing is sent to.
     """
 
     streams: Mapping[str, Stream]
-    routes: tuple[Route, ...]
+    shuffle_keys: tuple[ShuffleKey, ...]
     buckets: int
     partitions: int
     answers_topic: str
@@ -66,7 +66,7 @@ class Packer:
         for read in _slices(batches):
             rows = list(self.packed(pa.Table.from_batches(read)))
             columns = [
-                pa.array([shuffle_key(bucket, self.partitions) for bucket, _, _ in rows], pa.int32()),
+                pa.array([partition_key(bucket, self.partitions) for bucket, _, _ in rows], pa.int32()),
                 pa.array([kind.value for _, kind, _ in rows], pa.string()),
                 pa.array([payload for _, _, payload in rows], pa.binary()),
             ]
@@ -107,19 +107,19 @@ class Packer:
 
     def _to_buckets(self, kind: Kind, payload: bytes, stream: str | None = None) -> Iterator[Packed]:
         """The payload, for every bucket of the stream (None: of all streams)."""
-        for number, route in self._routes_of(stream):
-            yield from ((bucket, kind, payload) for bucket in buckets_of(number, route, self.buckets))
+        for number, key in self._shuffle_keys_of(stream):
+            yield from ((bucket, kind, payload) for bucket in buckets_of(number, key, self.buckets))
 
-    def _routes_of(self, stream: str | None) -> list[tuple[int, Route]]:
-        """The routes of a stream (None: of all) that are in use, with their numbers."""
+    def _shuffle_keys_of(self, stream: str | None) -> list[tuple[int, ShuffleKey]]:
+        """The shuffle keys of a stream (None: of all) that are in use, with their numbers."""
         return [
-            (number, route)
-            for number, route in enumerate(self.routes)
-            if stream in (None, route.stream) and number not in self.dropped
+            (number, key)
+            for number, key in enumerate(self.shuffle_keys)
+            if stream in (None, key.stream) and number not in self.dropped
         ]
 
     def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
-        """A stream's events, for the buckets of its routes; unusable records, for the quarantine topic."""
+        """A stream's events, for the buckets of its shuffle keys; unusable records, for the quarantine topic."""
         records = _of_topic(records, stream.topic).combine_chunks()
         came = {name: records.column(name).combine_chunks() for name in _COORDINATES}
         came["timestamp"] = came["timestamp"].cast(_MICROSECONDS)
@@ -138,13 +138,13 @@ class Packer:
             columns = [column.combine_chunks() for column in parsed.events.columns]
             columns += [column.take(parsed.rows) for column in came.values()]
             names = [*stream.fields, "arrival_time", *_COORDINATES[1:]]
-            yield from self._routed(pa.RecordBatch.from_arrays(columns, names), stream)
+            yield from self._by_bucket(pa.RecordBatch.from_arrays(columns, names), stream)
 
-    def _routed(self, events: pa.RecordBatch, stream: Stream) -> Iterator[Packed]:
-        """Events for the buckets of each route of their stream, the first of which reports the late ones."""
-        of_stream = self._routes_of(stream.name)
-        for number, route in of_stream:
-            values = None if route.field == WHOLE_STREAM else events.column(route.field)
+    def _by_bucket(self, events: pa.RecordBatch, stream: Stream) -> Iterator[Packed]:
+        """Events for the buckets of each shuffle key of their stream, the first of which reports the late ones."""
+        of_stream = self._shuffle_keys_of(stream.name)
+        for number, key in of_stream:
+            values = None if key.field == WHOLE_STREAM else events.column(key.field)
             for at, part in divided(events, values, self.buckets):
                 is_primary = pa.repeat(pa.scalar(number == of_stream[0][0]), part.num_rows)
                 whole = pa.Table.from_arrays([*part.columns, is_primary], schema=events_schema(stream))

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 
 from nightjar.contracts.rule_status import fold, read_answer
 from nightjar.contracts.topics import Topics
-from nightjar.rules.rulebook import Answered, Record, Route, RuleBook
+from nightjar.rules.rulebook import Answered, Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.storage.lease import Fence
 from nightjar.storage.paths import AnyPath
@@ -26,20 +26,20 @@ class BucketPlan:
     run_id: str
     state: AnyPath
     streams: Mapping[str, Stream]
-    routes: tuple[Route, ...]
+    shuffle_keys: tuple[ShuffleKey, ...]
     buckets: int
     topics: Topics
     rules: tuple[Record, ...]
     alerts_per_rule_and_hour: int | None = None
     fence: Fence | None = None
 
-    def route_of(self, bucket: int) -> Route:
-        """The route whose bucket this is: route r has the buckets from r * buckets on."""
-        return self.routes[bucket // self.buckets]
+    def shuffle_key_of(self, bucket: int) -> ShuffleKey:
+        """The shuffle key whose bucket this is: shuffle key r has the buckets from r * buckets on."""
+        return self.shuffle_keys[bucket // self.buckets]
 
     def stream_of(self, bucket: int) -> Stream:
         """The stream whose events the bucket takes in."""
-        return self.streams[self.route_of(bucket).stream]
+        return self.streams[self.shuffle_key_of(bucket).stream]
 
     def rule_book(self) -> RuleBook:
         """The rules as they were when this run began."""

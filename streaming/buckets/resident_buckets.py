@@ -68,7 +68,7 @@ def take(plan: BucketPlan, number: int, head: Head, files: BucketFiles) -> Resid
     if resident is None or not head.holds(resident.version, resident.token):
         load_kernels()
         cap = plan.alerts_per_rule_and_hour
-        resident = Resident(Bucket(plan.stream_of(number), plan.route_of(number), plan.rule_book(), cap))
+        resident = Resident(Bucket(plan.stream_of(number), plan.shuffle_key_of(number), plan.rule_book(), cap))
     if resident.version < head.version:
         resident.read(head, files)
     return resident

@@ -5,7 +5,7 @@ How it works: one driver reads `rules` and `rule-status` from their beginnings. 
 the topic before the next message is looked at. So an answer follows from the message, from the answers before it, and
 from the declarations and settings at that time, and nothing changes it later.
 
-What it does not do: evaluate rules, or add routes; it reports which are needed.
+What it does not do: evaluate rules, or add shuffle keys; it reports which are needed.
 
 Known limitation: a message that `rules` has deleted before a job answered it is lost, and logged.
 """
@@ -30,7 +30,7 @@ from nightjar.rules.foreign import DEFAULT_FORMS, Forms
 from nightjar.rules.model import Rule
 from nightjar.rules.publishing import Answer, Status, judge, overtaken_status
 from nightjar.rules.retention import too_much
-from nightjar.rules.rulebook import Record, Route, RuleBook
+from nightjar.rules.rulebook import Record, RuleBook, ShuffleKey
 from nightjar.rules.timestamps import after, microseconds
 from nightjar.rules.versions import NOT_YET, RuleVersion, overtaken
 from nightjar.streaming.config import JobConfig, JobError
@@ -60,7 +60,7 @@ def answer_to(
     message: Record,
     about: str,
     book: RuleBook,
-    routes: Collection[Route],
+    shuffle_keys: Collection[ShuffleKey],
     activation_delay: int,
     *,
     forms: Forms = DEFAULT_FORMS,
@@ -70,9 +70,9 @@ def answer_to(
 ) -> tuple[str, dict[str, Any]]:
     """(key, value) of the answer to the next message of `rules`.
 
-    about: names the message (`topic-partition-offset`). routes: those that the query has; a rule that needs another one
-    is accepted without an effective time. activation_delay: µs. forms: what messages in other forms leave open.
-    approvals: that a version needs before it takes effect. too_much: the problem of a rule that retains too much.
+    about: names the message (`topic-partition-offset`). shuffle_keys: those that the query has; a rule that needs
+    another one is accepted without an effective time. activation_delay: µs. forms: what messages in other forms leave
+    open. approvals: that a version needs before it takes effect. too_much: the problem of a rule that retains too much.
     history: a version that lacks some is accepted without an effective time.
     """
     made, status = judge(
@@ -85,14 +85,14 @@ def answer_to(
         return answer_record(Status(Answer.REJECTED, made.rule.id, reasons=(str(problem),)), about)
     if made.is_proposed:
         return answer_record(status, about, made.rule)
-    route, wait = book.route_of(made.rule), None
-    if route not in routes and made.rule.state.is_evaluated:
+    key, wait = book.shuffle_key_of(made.rule), None
+    if key not in shuffle_keys and made.rule.state.is_evaluated:
         wait = f"no route serves group_by {list(made.rule.group_by)} yet: it takes effect once the job has made one"
     elif made.rule.state.is_evaluated:
-        wait = history.lacking(made, route)
+        wait = history.lacking(made, key)
     if wait is not None:
         status = replace(status, effective=None, reasons=(*status.reasons, wait))
-    return answer_record(status, about, made.rule, route, _lateness(book, made))
+    return answer_record(status, about, made.rule, key, _lateness(book, made))
 
 
 def _lateness(book: RuleBook, version: RuleVersion) -> int:
@@ -181,7 +181,7 @@ class Answering:
         self._endings = Endings(self.book)
         # rules of which a version has been published since their proposals were seen to
         self._published: set[str] = set()
-        self._routes: frozenset[Route] = frozenset(self.book.routes)
+        self._shuffle_keys: frozenset[ShuffleKey] = frozenset(self.book.shuffle_keys)
 
     def catch_up(self) -> None:
         """Answer all current messages. Raises JobError where a topic has lost what must be kept."""
@@ -217,17 +217,17 @@ class Answering:
         self._unanswered.extend(self._messages.poll())
         self._answer()
 
-    def run_with(self, routes: Iterable[Route]) -> None:
-        """The query has these routes from now on."""
-        self._routes = frozenset(routes)
+    def run_with(self, shuffle_keys: Iterable[ShuffleKey]) -> None:
+        """The query has these shuffle keys from now on."""
+        self._shuffle_keys = frozenset(shuffle_keys)
 
     def exports(self, consumed: int) -> list[str]:
         """The exports of history that the query has yet to take in. consumed: as in `activate`."""
         return [name for name, offset in self._exports.items() if offset >= consumed]
 
     def activate(self, consumed: int) -> None:
-        """Answer ACTIVE for versions that the query has taken in, and for those that waited for a route it now has, and
-        for history.
+        """Answer ACTIVE for versions that the query has taken in, and for those that waited for a shuffle key it now
+        has, and for history.
 
         consumed: the offset of `rule-status` up to which the query has committed.
         """
@@ -266,30 +266,30 @@ class Answering:
         return self.book.next_offset
 
     @property
-    def lacks_route(self) -> bool:
-        """Whether a version waits for a route that the query does not have."""
+    def lacks_shuffle_key(self) -> bool:
+        """Whether a version waits for a shuffle key that the query does not have."""
         versions = (self.book.of_rule(rule_id)[number - 1] for rule_id, number in self._inactive)
-        return any(v.effective == NOT_YET and self._route_of(v) not in self._routes for v in versions)
+        return any(v.effective == NOT_YET and self._shuffle_key_of(v) not in self._shuffle_keys for v in versions)
 
     @property
     def owes(self) -> bool:
         """Whether `activate` may have something to answer."""
         return bool(self._inactive)
 
-    def _route_of(self, version: RuleVersion) -> Route:
+    def _shuffle_key_of(self, version: RuleVersion) -> ShuffleKey:
         return self.book.serving[version.rule.stream, version.rule.group_by]
 
     def _give_effect(self, version: RuleVersion, *, is_known: bool) -> None:
-        """Answer with the effective time of a version that waited for its route, or for history. is_known: whether the
-        query knows the version, and so evicts nothing that it needs.
+        """Answer with the effective time of a version that waited for its shuffle key, or for history. is_known:
+        whether the query knows the version, and so evicts nothing that it needs.
 
         Where producers set arrivals there is no present time: the version takes effect from its publication.
         """
         rule = version.rule
-        route = self._route_of(version)
-        if route not in self._routes:
+        key = self._shuffle_key_of(version)
+        if key not in self._shuffle_keys:
             return
-        ready = self._history.find(version, route, is_known=is_known)
+        ready = self._history.find(version, key, is_known=is_known)
         if ready is None:
             return
         producers = self._config.arrival == "producer"
@@ -314,7 +314,7 @@ class Answering:
                     self._unanswered.popleft()
                     continue
                 key, value = self._answer_to(message)
-                # what becomes of a version without an effective time depends on routes
+                # what becomes of a version without an effective time depends on shuffle keys
                 waits = value["effective"] is None and value["status"] != Answer.PROPOSED
                 alone = len(message.value) > _LARGE or waits
                 if sent and (alone or value["rule_id"] in about):
@@ -347,7 +347,7 @@ class Answering:
             message,
             f"{config.topics.rules}-0-{message.offset}",
             self.book,
-            self._routes,
+            self._shuffle_keys,
             config.activation_delay,
             forms=config.forms,
             approvals=config.approvals,

@@ -11,7 +11,7 @@ from kafka import TopicPartition
 
 from nightjar.ingestion.kafka_source import SOURCE_OPTIONS, record_columns
 from nightjar.ingestion.offsets import beginning_offsets, end_offsets
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from nightjar.streaming.buckets.output_records import OUTPUT_SCHEMA
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.payloads import PACKED_SCHEMA
@@ -71,10 +71,10 @@ def _partitions(config: JobConfig, consumer: KafkaConsumer) -> dict[str, list[in
     return {topic: sorted(consumer.partitions_for_topic(topic) or ()) for topic in topics}
 
 
-def packer_of(config: JobConfig, routes: tuple[Route, ...], dropped: frozenset[int] = frozenset()) -> Packer:
-    """The packer of a job with these routes, of which those with the `dropped` numbers are out of use."""
+def packer_of(config: JobConfig, shuffle_keys: tuple[ShuffleKey, ...], dropped: frozenset[int] = frozenset()) -> Packer:
+    """The packer of a job with these shuffle keys, of which those with the `dropped` numbers are out of use."""
     return Packer(
-        config.streams, routes, config.buckets, config.shuffle_partitions,
+        config.streams, shuffle_keys, config.buckets, config.shuffle_partitions,
         config.topics.rule_status, config.topics.clock, config.topics.quarantine, config.arrival == "broker",
         dropped,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from nightjar.contracts.clock import Clock
 from nightjar.contracts.json_text import ascii_json
 from nightjar.ingestion.kafka_source import record_columns
 from nightjar.rules.measures import Function, accepted_kinds
-from nightjar.rules.rulebook import Record, Route, RuleBook
+from nightjar.rules.rulebook import Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import FieldType, Kind
 from nightjar.storage.paths import AnyPath, remove_tree, spark_name
@@ -58,9 +58,9 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places, consumer: 
     if not config.warm_up_batches:
         return
     began = time.monotonic()
-    routes = tuple(RuleBook(config.streams).routes)
-    config = replace(config, buckets=buckets_for(config.shuffle_partitions, routes))
-    rules = made_up_rules(config.streams, routes)
+    keys = tuple(RuleBook(config.streams).shuffle_keys)
+    config = replace(config, buckets=buckets_for(config.shuffle_partitions, keys))
+    rules = made_up_rules(config.streams, keys)
     name = f"warm-up-{uuid.uuid4().hex}"
     # The job's sources come first, and clocks in both: Spark numbers the parts of the code that it generates, without
     # the sources that have no data in a batch, and compiles the code of each number by itself.
@@ -72,9 +72,9 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places, consumer: 
     for killed in config.checkpoint.parent.glob(f"{prefix}*"):
         remove_tree(killed)
     with _temporary(config.checkpoint.with_name(f"{prefix}{uuid.uuid4().hex[:8]}")) as folder:
-        plan = BucketPlan(name, name, folder / "state", config.streams, routes, config.buckets, config.topics, rules)
+        plan = BucketPlan(name, name, folder / "state", config.streams, keys, config.buckets, config.topics, rules)
         clocks = _Clocks(BucketTasks.of(plan), config.topics.clock, Clock(name, {}).encoded().decode())
-        rows = evaluated(records, config, packer_of(config, routes), clocks.run, places)
+        rows = evaluated(records, config, packer_of(config, keys), clocks.run, places)
         query = started(rows, config, spark_name(folder / "query"), name)
         while query.isActive and time.monotonic() - began < _AT_MOST:
             progress = query.lastProgress
@@ -164,20 +164,20 @@ def _value(kind: FieldType, number: Column, *, of_each: bool) -> Column:
             return number % 2 == 0
 
 
-def buckets_for(partitions: int, routes: Sequence[Route]) -> int:
-    """The fewest buckets per route that give each partition one: all run the same, but each in its own process."""
-    return math.ceil(partitions / len(routes))
+def buckets_for(partitions: int, shuffle_keys: Sequence[ShuffleKey]) -> int:
+    """The fewest buckets per key that give each partition one: all run the same, but each in its own process."""
+    return math.ceil(partitions / len(shuffle_keys))
 
 
-def made_up_rules(streams: Mapping[str, Stream], routes: Sequence[Route]) -> tuple[Record, ...]:
-    """The answers that accept a rule for each route."""
-    return tuple(_answer(streams, route, offset) for offset, route in enumerate(routes))
+def made_up_rules(streams: Mapping[str, Stream], shuffle_keys: Sequence[ShuffleKey]) -> tuple[Record, ...]:
+    """The answers that accept a rule for each shuffle key."""
+    return tuple(_answer(streams, key, offset) for offset, key in enumerate(shuffle_keys))
 
 
-def _answer(streams: Mapping[str, Stream], route: Route, offset: int) -> Record:
+def _answer(streams: Mapping[str, Stream], key: ShuffleKey, offset: int) -> Record:
     book = RuleBook(streams)
-    message = Record(offset, 0, ascii_json(_rule(streams[route.stream], route.field, offset)))
-    _, value = answer_to(message, f"rules-0-{offset}", book, book.routes, 0)
+    message = Record(offset, 0, ascii_json(_rule(streams[key.stream], key.field, offset)))
+    _, value = answer_to(message, f"rules-0-{offset}", book, book.shuffle_keys, 0)
     return Record(offset, 0, rule_status.encoded(value))
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from nightjar.ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
+from nightjar.ingestion.event_schema import PRIMARY, SHUFFLED_BY, events_schema
 from nightjar.rules.engine import Delta, Engine
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
 from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
 from nightjar.rules.engine.strings import StringTable
-from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from nightjar.rules.rulebook import WHOLE_STREAM, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.versions import RuleSet
 from nightjar.storage.paths import AnyPath
@@ -34,16 +34,16 @@ from nightjar.streaming.state.statelog import FIRST_INSTANT, Head, StateLog
 
 @dataclass(frozen=True)
 class Share:
-    """One route's share of the state.
+    """One shuffle key's share of the state.
 
-    number: of the route; primary: whether it is the first of its stream, which reports late events; clock: µs, the
-    stream's clock, None if unknown; horizon: event time (µs) from which the rules can still need events; settled: event
-    time (µs) before which no event is evaluated again.
+    number: of the shuffle key; primary: whether it is the first of its stream, which reports late events; clock: µs,
+    the stream's clock, None if unknown; horizon: event time (µs) from which the rules can still need events; settled:
+    event time (µs) before which no event is evaluated again.
     """
 
     config: JobConfig
     stream: Stream
-    route: Route
+    shuffle_key: ShuffleKey
     number: int
     primary: bool
     clock: int | None
@@ -52,33 +52,33 @@ class Share:
 
 
 def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) -> Share:
-    """The share of the route with this number, by the rules of the book."""
-    route = book.routes[number]
-    stream, first = config.streams[route.stream], next(r for r in book.routes if r.stream == route.stream)
-    engine = Bucket(stream, route, book).engine
+    """The share of the shuffle key with this number, by the rules of the book."""
+    key = book.shuffle_keys[number]
+    stream, first = config.streams[key.stream], next(r for r in book.shuffle_keys if r.stream == key.stream)
+    engine = Bucket(stream, key, book).engine
     if clock is not None:
         engine.advance(stream.schema.append(pa.field(ARRIVAL, MICROSECONDS)).empty_table(), clock)
-    return Share(config, stream, route, number, route == first, clock, engine.position.since, engine.settled)
+    return Share(config, stream, key, number, key == first, clock, engine.position.since, engine.settled)
 
 
 def write_share(
     folder: AnyPath, share: Share, events: Iterable[pa.Table], announcements: pa.Table, unread: Iterable[pa.Table] = ()
 ) -> int:
-    """Write the state (see state/state_files.py) of a route's buckets into the folder; returns the number of events in
-    it.
+    """Write the state (see state/state_files.py) of a shuffle key's buckets into the folder; returns the number of
+    events in it.
 
     events: the stream's fields and arrival_time, as tables in order of arrival; unread: the same, with partition,
-    offset and sent_at. announcements: LEDGER_SCHEMA and, except for the whole-stream route, ROUTED_BY.
+    offset and sent_at. announcements: LEDGER_SCHEMA and, except for the whole-stream shuffle key, SHUFFLED_BY.
     """
-    route, buckets = share.route, share.config.buckets
-    logs = [_Log(share, files_of(folder, bucket)) for bucket in buckets_of(share.number, route, buckets)]
+    key, buckets = share.shuffle_key, share.config.buckets
+    logs = [_Log(share, files_of(folder, bucket)) for bucket in buckets_of(share.number, key, buckets)]
     for table in events:
-        for at, part in divided_events(table, route, route.field, buckets):
+        for at, part in divided_events(table, key, key.field, buckets):
             logs[at].take(part)
     for table in unread:
-        for at, part in divided_events(table, route, route.field, buckets):
+        for at, part in divided_events(table, key, key.field, buckets):
             logs[at].leave(part)
-    announced = dict(divided_events(announcements, route, ROUTED_BY, buckets))
+    announced = dict(divided_events(announcements, key, SHUFFLED_BY, buckets))
     for at, log in enumerate(logs):
         log.announced(announced[at].select(LEDGER_SCHEMA.names) if at in announced else LEDGER_SCHEMA.empty_table())
     return sum(log.events for log in logs)
@@ -125,9 +125,9 @@ class _Log:
         self._files.keep(self._head)
 
 
-def divided_events(table: pa.Table, route: Route, name: str, buckets: int) -> Iterator[tuple[int, pa.Table]]:
-    """(index among the route's buckets, its rows in order). name: of the column with the route's field."""
+def divided_events(table: pa.Table, key: ShuffleKey, name: str, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """(index among the shuffle key's buckets, its rows in order). name: of the column with the shuffle key's field."""
     for batch in table.combine_chunks().to_batches():
-        values = None if route.field == WHOLE_STREAM else batch.column(name)
+        values = None if key.field == WHOLE_STREAM else batch.column(name)
         for at, part in divided(batch, values, buckets):
             yield at, pa.Table.from_batches([part])

@@ -1,4 +1,4 @@
-"""What versions need of the past, and what of it the state of a route has (S5.7)."""
+"""What versions need of the past, and what of it the state of a shuffle key has (S5.7)."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def needs_of(version: RuleVersion, stream: Stream) -> Needs:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The history that the state of a route has. heads: of its buckets; lacks: the offsets by partition before which it
-    has no events; settled: event time (µs) before which no event of the stream is evaluated any more."""
+    """The history that the state of a shuffle key has. heads: of its buckets; lacks: the offsets by partition before
+    which it has no events; settled: event time (µs) before which no event of the stream is evaluated any more."""
 
     heads: tuple[Head, ...]
     lacks: Mapping[int, int]

@@ -1,10 +1,10 @@
-"""Purpose: the process that writes the history which the state of a route lacks, beside the running job.
+"""Purpose: the process that writes the history which the state of a shuffle key lacks, beside the running job.
 
 How it works: it reads the events from the lake, as far as the archive has come, and the rest from Kafka, and writes
-them into the folders of the route's buckets (buckets/primed_state.py), those for measures with a resolution as steps. A
-micro-batch that waits for a core is a late alert: it runs at the lowest priority, on one core, in short slices for half
-of the time, and reads at most `priming_rate` events per second. It is given a `Request` on its standard input, reports
-its progress as lines of JSON on its standard output, and ends when the driver does.
+them into the folders of the shuffle key's buckets (buckets/primed_state.py), those for measures with a resolution as
+steps. A micro-batch that waits for a core is a late alert: it runs at the lowest priority, on one core, in short slices
+for half of the time, and reads at most `priming_rate` events per second. It is given a `Request` on its standard input,
+reports its progress as lines of JSON on its standard output, and ends when the driver does.
 
 What it does not do: decide what is lacking, or take anything in.
 
@@ -34,7 +34,7 @@ from nightjar.lake import delta, stream_state
 from nightjar.lake.archive import archived_offsets
 from nightjar.lake.tables import events_table
 from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.storage.paths import AnyPath
 from nightjar.streaming import kafka_clients
@@ -58,16 +58,16 @@ _REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Request:
-    """What to export. name: of the export; number: of the route; state: the folder of all buckets.
+    """What to export. name: of the export; number: of the shuffle key; state: the folder of all buckets.
 
-    until: the offset by partition of the stream's topic up to which events are needed. By bucket of the route, lacks:
-    what its state lacks; firsts: the first position among arrivals that it uses.
+    until: the offset by partition of the stream's topic up to which events are needed. By bucket of the shuffle key,
+    lacks: what its state lacks; firsts: the first position among arrivals that it uses.
     """
 
     config: JobConfig
     name: str
     number: int
-    route: Route
+    shuffle_key: ShuffleKey
     state: AnyPath
     until: Mapping[int, int]
     lacks: tuple[Lack, ...]
@@ -76,7 +76,7 @@ class Request:
     @property
     def stream(self) -> Stream:
         """The stream of the events."""
-        return self.config.streams[self.route.stream]
+        return self.config.streams[self.shuffle_key.stream]
 
     @property
     def since(self) -> int:
@@ -90,7 +90,7 @@ class Request:
 
     @property
     def always(self) -> Mapping[int, int]:
-        """The offset by partition before which the route has no event at all."""
+        """The offset by partition before which the shuffle key has no event at all."""
         return self.lacks[0].always
 
 
@@ -115,21 +115,21 @@ def export(request: Request, report: Callable[[int], None] = lambda _: None) -> 
     Raises:
         JobError, LakeError, KafkaError: something cannot be read.
     """
-    config, stream, route = request.config, request.stream, request.route
+    config, stream, key = request.config, request.stream, request.shuffle_key
     span = sum(request.until.values())  # at least as many positions as events
     writers = [
         ExportWriter(
             files_of(request.state, bucket), stream, request.name, lack, first=first - span, ends=request.until
         )
         for bucket, lack, first in zip(
-            buckets_of(request.number, route, config.buckets), request.lacks, request.firsts, strict=True
+            buckets_of(request.number, key, config.buckets), request.lacks, request.firsts, strict=True
         )
     ]
     throttle, read = Throttle(config.priming_rate, _SHARE), 0
     for table in _lacking(request):
         for begin in range(0, table.num_rows, _SLICE):
             some = table.slice(begin, _SLICE)
-            for at, part in divided_events(some, route, route.field, config.buckets):
+            for at, part in divided_events(some, key, key.field, config.buckets):
                 writers[at].take(part)
             throttle.take(some.num_rows)
             read += some.num_rows

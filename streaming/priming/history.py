@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.versions import Primed, RuleVersion
 
 
@@ -19,21 +19,21 @@ class Ready:
 class History(Protocol):
     """Looks up, and provides, the history of versions."""
 
-    def lacking(self, version: RuleVersion, route: Route) -> str | None:
-        """Why a version has to wait for history that the state of its route lacks, for a person; None if it has not."""
+    def lacking(self, version: RuleVersion, key: ShuffleKey) -> str | None:
+        """Why a version has to wait for history that its shuffle key lacks, for a person; None if it has not."""
 
-    def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
+    def find(self, version: RuleVersion, key: ShuffleKey, *, is_known: bool) -> Ready | None:
         """Whether a version that waits may take effect; None: not yet. is_known: whether the query knows it."""
 
 
 class AsItIs:
     """Versions start with the history that the state has."""
 
-    def lacking(self, version: RuleVersion, route: Route) -> str | None:  # noqa: ARG002  of the protocol
+    def lacking(self, version: RuleVersion, key: ShuffleKey) -> str | None:  # noqa: ARG002  of the protocol
         """Nothing to wait for."""
         return None
 
-    def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:  # noqa: ARG002
+    def find(self, version: RuleVersion, key: ShuffleKey, *, is_known: bool) -> Ready | None:  # noqa: ARG002
         """At once."""
         return Ready()
 

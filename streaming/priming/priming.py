@@ -34,7 +34,7 @@ import structlog
 from nightjar.contracts.job_progress import Priming as Report
 from nightjar.rules.durations import format_duration
 from nightjar.rules.retention import widest
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.timestamps import MIN_TIMESTAMP, iso_text
 from nightjar.rules.versions import Primed, RuleVersion
 from nightjar.streaming.config import JobConfig
@@ -62,9 +62,9 @@ class Priming:
         self._config = config
         self._identity: Identity | None = None
         self._run_id = ""
-        self._coverages: dict[Route, tuple[float, Coverage | None]] = {}
+        self._coverages: dict[ShuffleKey, tuple[float, Coverage | None]] = {}
         self._clocks: dict[str, int] = {}  # the latest that were published (µs), by stream
-        self._wanted: dict[Route, list[Needs]] = {}  # of versions that wait
+        self._wanted: dict[ShuffleKey, list[Needs]] = {}  # of versions that wait
         self._needs: dict[tuple[str, int], Needs] = {}
         self._running: _Export | None = None
         self._done: _Done | None = None
@@ -85,31 +85,31 @@ class Priming:
         of = [self._running.request] if self._running else []
         return [request.name for request in (*of, *([self._done.request] if self._done else []))]
 
-    def lacking(self, version: RuleVersion, route: Route) -> str | None:
+    def lacking(self, version: RuleVersion, key: ShuffleKey) -> str | None:
         """See History."""
         needs = self._of(version)
-        if not needs or self._has(needs, version, route):
+        if not needs or self._has(needs, version, key):
             return None
         return (
             f"its windows reach back {format_duration(widest(version.rule))}, before the events that the job has: it "
             "takes effect once it is primed with those before"
         )
 
-    def _has(self, needs: Needs, version: RuleVersion, route: Route) -> bool:
-        """Whether the state of a route has all that a new version needs, or nobody looks."""
-        coverage = self._coverage(route)
-        if coverage is None:  # until its first batch a route that was added has nothing, and then not what was before
-            return not self._looks_at(route) or not self._lacks_before(route)
+    def _has(self, needs: Needs, version: RuleVersion, key: ShuffleKey) -> bool:
+        """Whether the state of a shuffle key has all that a new version needs, or nobody looks."""
+        coverage = self._coverage(key)
+        if coverage is None:  # until its first batch a key that was added has nothing, and then not what was before
+            return not self._looks_at(key) or not self._lacks_before(key)
         # the buckets may be given the clocks that are under way before they know the version
-        settled = max(coverage.settled, self._clocks.get(route.stream, FIRST_INSTANT) - self._lateness(route))
+        settled = max(coverage.settled, self._clocks.get(key.stream, FIRST_INSTANT) - self._lateness(key))
         return coverage.has(needs.since(max(version.effective, settled)), settled)
 
-    def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
+    def find(self, version: RuleVersion, key: ShuffleKey, *, is_known: bool) -> Ready | None:
         """See History."""
         needs = self._of(version)
         if not self._config.priming_rate or not needs:
             return Ready()
-        coverage = self._coverage(route)
+        coverage = self._coverage(key)
         if coverage is None or not is_known:
             return None
         since = needs.since(coverage.settled)
@@ -117,10 +117,10 @@ class Priming:
             return Ready(Primed(max(since.earliest if needs.steps else coverage.horizon, MIN_TIMESTAMP)))
         if self._done is not None:
             done, has = self._done.request, self._done.has
-            if done.route == route and has.covers(since):
+            if done.shuffle_key == key and has.covers(since):
                 self._done = None
                 return Ready(Primed(max(has.earliest, MIN_TIMESTAMP), done.name))
-        self._wanted.setdefault(route, []).append(needs)
+        self._wanted.setdefault(key, []).append(needs)
         return None
 
     def _of(self, version: RuleVersion) -> Needs:
@@ -149,7 +149,8 @@ class Priming:
         request = self._running.request
         since = iso_text(max(request.since, MIN_TIMESTAMP))
         return {
-            "stream": request.stream.name, "route": request.route.field, "since": since, "read": self._running.read,
+            "stream": request.stream.name, "route": request.shuffle_key.field,
+            "since": since, "read": self._running.read,
         }  # fmt: skip
 
     def close(self) -> None:
@@ -157,31 +158,31 @@ class Priming:
         if self._running is not None:
             self._running.end()
 
-    def _lateness(self, route: Route) -> int:
-        return self._config.streams[route.stream].allowed_lateness
+    def _lateness(self, key: ShuffleKey) -> int:
+        return self._config.streams[key.stream].allowed_lateness
 
-    def _looks_at(self, route: Route) -> bool:
-        return bool(self._config.priming_rate) and self._identity is not None and route in self._identity.routes
+    def _looks_at(self, key: ShuffleKey) -> bool:
+        return bool(self._config.priming_rate) and self._identity is not None and key in self._identity.shuffle_keys
 
-    def _lacks_before(self, route: Route) -> Mapping[int, int]:
-        """See Identity; of a route of the identity."""
-        assert self._identity is not None  # noqa: S101  it has the route
-        topic = self._config.streams[route.stream].topic
-        return self._identity.lacks_before(self._identity.routes.index(route), topic)
+    def _lacks_before(self, key: ShuffleKey) -> Mapping[int, int]:
+        """See Identity; of a shuffle key of the identity."""
+        assert self._identity is not None  # noqa: S101  it has the shuffle key
+        topic = self._config.streams[key.stream].topic
+        return self._identity.lacks_before(self._identity.shuffle_keys.index(key), topic)
 
-    def _coverage(self, route: Route) -> Coverage | None:
-        """That of the route by the last committed batch; None where it is not known, or does not matter."""
-        if self._identity is None or not self._looks_at(route):
+    def _coverage(self, key: ShuffleKey) -> Coverage | None:
+        """That of the shuffle key by the last committed batch; None where it is not known, or does not matter."""
+        if self._identity is None or not self._looks_at(key):
             return None
-        at, known = self._coverages.get(route, (0.0, None))
+        at, known = self._coverages.get(key, (0.0, None))
         if known is None or time.monotonic() > at + _LOOK_SECONDS:
-            known = self._look(self._identity, route)
-            self._coverages[route] = time.monotonic(), known
+            known = self._look(self._identity, key)
+            self._coverages[key] = time.monotonic(), known
         return known
 
-    def _look(self, identity: Identity, route: Route) -> Coverage | None:
+    def _look(self, identity: Identity, key: ShuffleKey) -> Coverage | None:
         config = self._config
-        of_stream = {n: other for n, other in enumerate(identity.routes) if other.stream == route.stream}
+        of_stream = {n: other for n, other in enumerate(identity.shuffle_keys) if other.stream == key.stream}
         try:
             of = {
                 other: committed_heads(config, self._run_id, buckets_of(n, other, config.buckets))
@@ -189,30 +190,30 @@ class Priming:
             }
         except RuntimeError:  # a batch was committed meanwhile
             return None
-        heads = of[route]
+        heads = of[key]
         if any(head.version == NOTHING for head in heads):
             return None
-        lacks = {} if all(head.primed for head in heads) else self._lacks_before(route)
-        # a new route is given its first clock later than the others
+        lacks = {} if all(head.primed for head in heads) else self._lacks_before(key)
+        # a new shuffle key is given its first clock later than the others
         settled = max(min(head.settled for head in each) for each in of.values())
         return Coverage(tuple(heads), lacks, settled)
 
-    def _start(self, route: Route, needs: list[Needs]) -> None:
+    def _start(self, key: ShuffleKey, needs: list[Needs]) -> None:
         config, identity = self._config, self._identity
-        assert identity is not None  # noqa: S101  versions are looked up in its routes
-        topic = config.streams[route.stream].topic
+        assert identity is not None  # noqa: S101  versions are looked up in its shuffle keys
+        topic = config.streams[key.stream].topic
         until = committed_offsets(config).get(topic, {})  # before the heads: what these hold as late may be later
-        coverage = self._look(identity, route)
+        coverage = self._look(identity, key)
         if coverage is None:
             return
         has = Since.of_all(each.since(coverage.settled) for each in needs)
         request = Request(
-            config, uuid.uuid4().hex[:12], identity.routes.index(route), route, state_folder(config), until,
+            config, uuid.uuid4().hex[:12], identity.shuffle_keys.index(key), key, state_folder(config), until,
             coverage.lacking(has), tuple(head.first for head in coverage.heads),
         )  # fmt: skip
         self._running = _Export(request, has)
         since = iso_text(max(request.since, MIN_TIMESTAMP))
-        _log.info("priming", stream=route.stream, route=route.field, since=since, lake=str(config.lake))
+        _log.info("priming", stream=key.stream, shuffle_key=key.field, since=since, lake=str(config.lake))
 
     def _see_to(self, export: _Export) -> None:
         events = export.result()
@@ -221,19 +222,19 @@ class Priming:
         self._running = None
         request = export.request
         if events >= 0:
-            _log.info("primed", stream=request.stream.name, route=request.route.field, events=events)
+            _log.info("primed", stream=request.stream.name, shuffle_key=request.shuffle_key.field, events=events)
             self._done = _Done(request, export.has, time.monotonic())
             return
         self._remove(request)
         self._retry_at = time.monotonic() + _RETRY_SECONDS
         _log.warning(
             "priming failed and is tried again: the rules that wait for it are not in effect",
-            stream=request.stream.name, route=request.route.field, retry_seconds=_RETRY_SECONDS,
+            stream=request.stream.name, shuffle_key=request.shuffle_key.field, retry_seconds=_RETRY_SECONDS,
             remedy="Its error is above. With priming_rate = 0 rules start without this history",
         )  # fmt: skip
 
     def _remove(self, request: Request) -> None:
-        for bucket in buckets_of(request.number, request.route, self._config.buckets):
+        for bucket in buckets_of(request.number, request.shuffle_key, self._config.buckets):
             folder = request.state / str(bucket)
             for file in folder.iterdir() if folder.is_dir() else ():
                 if export_of(file.name) == request.name:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.streams import Stream, optional_field
 from nightjar.storage.objects import ObjectPath
 from nightjar.storage.paths import AnyPath, names_in, remove_tree, write_whole
@@ -22,7 +22,7 @@ from nightjar.streaming.state.statelog import Head
 
 # Increased by any change of a format that older code wrote: this file, the numbering of buckets (partitioning.py),
 # their state (state_files.py, statelog.py, the engine's Delta), or the query's sources. 6: heads have their run's id.
-# 7: routes may be dropped. 8: texts in the state may be dictionary-encoded.
+# 7: shuffle keys may be dropped. 8: texts in the state may be dictionary-encoded.
 FORMAT = 8
 _READ = (5, 6, 7, 8)
 _REBUILD = "nightjar stream rebuild"
@@ -34,28 +34,28 @@ K = TypeVar("K", str, int)
 
 @dataclass(frozen=True)
 class Identity:
-    """A checkpoint's name, random when it is created, and the routes that number its buckets.
+    """A checkpoint's name, random when it is created, and the shuffle keys that number its buckets.
 
     began: the first offsets of events in its state; a partition without one is in it from its beginning. added: by
-    number, those of routes that were added later, for the partitions of their stream. dropped: the numbers of routes
-    that are out of use and have no state (S5.8).
+    number, those of shuffle keys that were added later, for the partitions of their stream. dropped: the numbers of
+    shuffle keys that are out of use and have no state (S5.8).
     """
 
     name: str
-    routes: tuple[Route, ...]
+    shuffle_keys: tuple[ShuffleKey, ...]
     began: Offsets = field(default_factory=dict)
     added: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     dropped: frozenset[int] = frozenset()
 
     @property
-    def in_use(self) -> list[Route]:
-        """The routes that events are sent to."""
-        return [route for number, route in enumerate(self.routes) if number not in self.dropped]
+    def in_use(self) -> list[ShuffleKey]:
+        """The shuffle keys that events are sent to."""
+        return [key for number, key in enumerate(self.shuffle_keys) if number not in self.dropped]
 
     def lacks_before(self, number: int, topic: str) -> Mapping[int, int]:
-        """By partition of the topic the first offset that the state of the route of this number can have, if not 0."""
-        of_route = self.added.get(number, self.began.get(topic, {}))
-        return {partition: offset for partition, offset in of_route.items() if offset}
+        """By partition of the topic the first offset that the state of the key of this number can have, if not 0."""
+        of_key = self.added.get(number, self.began.get(topic, {}))
+        return {partition: offset for partition, offset in of_key.items() if offset}
 
 
 def query_folder(config: JobConfig) -> AnyPath:
@@ -79,8 +79,8 @@ def last_run(config: JobConfig) -> tuple[Identity, str] | None:
     if not _metadata(config).is_file():
         return None
     found = _found(config)
-    routes = tuple(Route(r["stream"], r["field"]) for r in found["routes"])
-    identity = Identity(found["name"], routes, _numbered(found.get("began", {})), _added(found), _dropped(found))
+    shuffle_keys = tuple(ShuffleKey(r["stream"], r["field"]) for r in found["routes"])
+    identity = Identity(found["name"], shuffle_keys, _numbered(found.get("began", {})), _added(found), _dropped(found))
     return identity, state_files.last_run(run_file(config))
 
 
@@ -117,7 +117,7 @@ def refuse_unfit(config: JobConfig) -> None:
 
 
 @contextmanager
-def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Iterator[tuple[Identity, AnyPath]]:
+def rebuilding(config: JobConfig, keys: list[ShuffleKey], begins: Offsets) -> Iterator[tuple[Identity, AnyPath]]:
     """Write a new checkpoint: yields its identity and the folder for its state.
 
     begins: the offsets from which it resumes. When the block succeeds, the new checkpoint replaces the old one by
@@ -129,37 +129,37 @@ def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Itera
     state = folder / "state"
     state.mkdir(parents=True)
     try:
-        yield Identity(name, tuple(routes)), state
+        yield Identity(name, tuple(keys)), state
     except BaseException:
         remove_tree(folder)
         raise
-    _write(config, {"name": name, "folder": folder.name, "begins": begins}, routes)
+    _write(config, {"name": name, "folder": folder.name, "begins": begins}, keys)
     _remove_others(config)
 
 
 def settle(
     config: JobConfig,
-    routes: list[Route],
+    shuffle_keys: list[ShuffleKey],
     begins: Callable[[], Offsets] = dict,
     *,
-    unused: Collection[Route] = (),
-    wanted: Collection[Route] = (),
+    unused: Collection[ShuffleKey] = (),
+    wanted: Collection[ShuffleKey] = (),
 ) -> Identity:
     """Check the checkpoint against the job and store what is new; creates the file for a new checkpoint.
 
-    routes: all that the streams and rules have needed; those that the checkpoint lacks are numbered last. begins: the
-    first offsets of events that Kafka has, called for a new checkpoint only. unused: routes to drop with their state.
-    wanted: routes to take into use again, without state, if they were dropped.
-    Raises JobError with a remedy if the checkpoint was written with other buckets or another declaration of a stream.
+    shuffle_keys: all that the streams and rules have needed; those that the checkpoint lacks are numbered last. begins:
+    the first offsets of events that Kafka has, called for a new checkpoint only. unused: shuffle keys to drop with
+    their state. wanted: shuffle keys to take into use again, without state, if they were dropped. Raises JobError with
+    a remedy if the checkpoint was written with other buckets or another declaration of a stream.
     """
     found = _found(config)
     is_new = not _metadata(config).is_file()
     found.setdefault("began", begins() if is_new else {})
-    kept = [Route(r["stream"], r["field"]) for r in found["routes"]]
-    if not set(kept) <= set(routes):
+    kept = [ShuffleKey(r["stream"], r["field"]) for r in found["routes"]]
+    if not set(kept) <= set(shuffle_keys):
         raise _unfit(config, "its routes are not those of the rules", "Name the rule_status_topic it was made with")
-    # A stream that was declared later has its entity fields before the routes that rules need.
-    numbered = kept + [route for route in routes if route not in kept]
+    # A stream that was declared later has its entity fields before the shuffle keys that rules need.
+    numbered = kept + [key for key in shuffle_keys if key not in kept]
     added, before = _added(found), _dropped(found)
     again = {number for number in before if numbered[number] in wanted}
     if not is_new:
@@ -167,7 +167,7 @@ def settle(
         topics = {name: stream.topic for name, stream in config.streams.items()}
         fresh = {n: read.get(topics.get(r.stream, "")) for n, r in enumerate(numbered) if r not in kept or n in again}
         added |= {number: offsets for number, offsets in fresh.items() if offsets}
-    dropped = (before | {number for number, route in enumerate(numbered) if route in unused}) - again
+    dropped = (before | {number for number, key in enumerate(numbered) if key in unused}) - again
     # What they had is removed while they are dropped: after a crash it is removed again, and never read.
     _remove_state(config, again, numbered)
     _write(config, found, numbered, added, dropped)
@@ -175,9 +175,9 @@ def settle(
     return Identity(found["name"], tuple(numbered), _numbered(found["began"]), added, frozenset(dropped))
 
 
-def _remove_state(config: JobConfig, numbers: Iterable[int], routes: list[Route]) -> None:
+def _remove_state(config: JobConfig, numbers: Iterable[int], shuffle_keys: list[ShuffleKey]) -> None:
     for number in numbers:
-        state_files.remove(state_folder(config), buckets_of(number, routes[number], config.buckets), config.fence)
+        state_files.remove(state_folder(config), buckets_of(number, shuffle_keys[number], config.buckets), config.fence)
 
 
 def committed_offsets(config: JobConfig) -> Offsets:
@@ -234,7 +234,7 @@ def _kept(config: JobConfig) -> dict[str, Any]:
 def _write(
     config: JobConfig,
     kept: Mapping[str, Any],
-    routes: list[Route],
+    shuffle_keys: list[ShuffleKey],
     added: Mapping[int, Mapping[int, int]] | None = None,
     dropped: Collection[int] = (),
 ) -> None:
@@ -244,10 +244,10 @@ def _write(
         "buckets": config.buckets,
         "streams": {name: _declaration(stream) for name, stream in config.streams.items()},
         "routes": [
-            {"stream": route.stream, "field": route.field}
+            {"stream": key.stream, "field": key.field}
             | ({"began": added[number]} if added and number in added else {})
             | ({"dropped": True} if number in dropped else {})
-            for number, route in enumerate(routes)
+            for number, key in enumerate(shuffle_keys)
         ],
     }
     write_whole(_metadata(config), json.dumps(wanted, indent=1).encode())

@@ -33,7 +33,7 @@ from nightjar.backfill.staging import Notes
 from nightjar.contracts.rule_status import answer_record
 from nightjar.rules.model import Rule, State, parse_rule
 from nightjar.rules.publishing import Answer, Status
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.types import DOUBLE
 from nightjar.rules.versions import Primed, RuleSet, RuleVersion
@@ -226,8 +226,8 @@ def test_a_history_is_as_short_as_allowed_lateness_was(tmp_path: Path, then: int
     for at, (name, over, hours) in enumerate((("a", "1h", 0), ("b", "30h", 9), ("c", "30h", 10))):
         status = Status(Answer.ACCEPTED, name, 1, AT_NOON + hours * HOUR)
         lateness = 30 * HOUR if then is not None and name == "c" else then
-        route = Route(STREAM.name, "customer_id")
-        _, value = answer_record(status, f"rules-0-{at}", rule(name, over), route, lateness)
+        key = ShuffleKey(STREAM.name, "customer_id")
+        _, value = answer_record(status, f"rules-0-{at}", rule(name, over), key, lateness)
         notes.append((at, AT_NOON + hours * HOUR, json.dumps(value)))
     config = config_of(tmp_path)
     config = replace(config, lake=replace(config.lake, streams=streams))
@@ -259,13 +259,13 @@ def test_a_shuffle_key_that_was_primed_has_history(tmp_path: Path) -> None:
 def test_a_shuffle_key_that_was_made_again_has_the_history_since_then(tmp_path: Path) -> None:
     """S5.8: its rules were retired, and came back when the job had dropped the key with its state. Of two that waited
     together the first begins that; versions that came while the key was in use have what the others had retained."""
-    route = Route("transactions", "amount")
+    key = ShuffleKey("transactions", "amount")
     notes: list[tuple[int, int, str]] = []
 
     def answer(status: Status, hours: int, state: str | None = None) -> None:
         made = None if state is None else rule(str(status.rule_id), group_by="amount", state=state)
         about = None if made is None else f"rules-0-{len(notes)}"
-        _, value = answer_record(status, about, made, route if made else None)
+        _, value = answer_record(status, about, made, key if made else None)
         notes.append((len(notes), AT_NOON + hours * HOUR, json.dumps(value)))
 
     def taken_in(name: str, number: int, hours: int, primed: Primed | None = None) -> None:

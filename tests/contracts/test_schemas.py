@@ -55,7 +55,7 @@ def valid(name: str, value: bytes | str) -> dict[str, Any]:
 def answer(message: dict[str, Any]) -> bytes:
     """The driver's answer to it."""
     book = RuleBook(STREAMS)
-    _, value = answer_to(Record(4, 0, json.dumps(message).encode()), "rules-0-4", book, book.routes, 0)
+    _, value = answer_to(Record(4, 0, json.dumps(message).encode()), "rules-0-4", book, book.shuffle_keys, 0)
     return encoded(value)
 
 
@@ -137,7 +137,7 @@ def test_quarantined_records(reason: Reason) -> None:
     "change", [{}, {"when": "no("}, {"group_by": ["amount"]}, {"id": 7}, {"id": "\ud800"}], ids=repr
 )
 def test_answers(change: dict[str, Any]) -> None:
-    """Accepted, refused, waiting for a route, without an id, and with what is no text: all readers know it."""
+    """Accepted, refused, waiting for a shuffle key, without an id, and with what is no text: all readers know it."""
     value = answer(MESSAGE | change)
     valid("rule_status", value)
     row = RULE_STATUS.row(value)

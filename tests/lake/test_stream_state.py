@@ -16,7 +16,7 @@ from nightjar.lake.stream_state import announced
 from nightjar.lake.tables import ALERTS, PROGRESS
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
-from nightjar.rules.rulebook import Route, RuleBook
+from nightjar.rules.rulebook import RuleBook, ShuffleKey
 from nightjar.rules.streams import streams_from_mapping
 from nightjar.streaming.buckets.output_records import alert_records, sent_at_of
 from tests.support.answers import answered
@@ -77,5 +77,5 @@ def test_what_was_announced_comes_back_word_for_word(tmp_path: Path) -> None:
     read = [JsonReader(ALERTS).row(value.encode()) for value in reported.column("value").to_pylist()]
     instants = dict.fromkeys(("event_time", "emitted_at", "arrival_time"), NOON)
     fill(tmp_path, ALERTS, *(row | instants | {"arrival_date": NOON.date()} for row in read))
-    found = announced(tmp_path, streams["things"], book, Route("things", "who"), 0).select(LEDGER_SCHEMA.names)
+    found = announced(tmp_path, streams["things"], book, ShuffleKey("things", "who"), 0).select(LEDGER_SCHEMA.names)
     assert found.sort_by("event_id").to_pylist() == advance.delta.announcements.sort_by("event_id").to_pylist()

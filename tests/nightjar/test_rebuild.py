@@ -86,7 +86,7 @@ def test_a_crashed_job_resumes_from_the_lake_with_other_buckets(place: Place, sp
     done = rebuild(wider, streams, QUIET, spark)
     assert done.begins[topic] == begins
     assert done.announcements > 0
-    assert 0 < done.events < 3 * total(begins), "less than all of them, once a route: the oldest are of no use"
+    assert 0 < done.events < 3 * total(begins), "less than all of them, once a shuffle key: the oldest are of no use"
     with pytest.raises(NightjarError, match="made with buckets = 3, and the setting is 2"):
         refuse_unfit(job_config(settings, streams))
     config = job_config(wider, streams)

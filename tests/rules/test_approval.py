@@ -36,7 +36,7 @@ class Topics:
     def __init__(self, approvals: int = 1) -> None:
         self.book = RuleBook(STREAMS)
         self.answers: list[Record] = []
-        self._running = list(self.book.routes)
+        self._running = list(self.book.shuffle_keys)
         self.approvals = approvals
 
     def send(self, message: Any) -> dict[str, Any]:
@@ -199,14 +199,14 @@ def test_another_setting_changes_nothing_that_was_answered() -> None:
     assert [version.version for version in topics.book.ruleset.versions] == [1, 2, 3]
 
 
-def test_an_approved_version_waits_for_its_route() -> None:
+def test_an_approved_version_waits_for_its_shuffle_key() -> None:
     """A proposal makes the job add none."""
     topics = Topics()
     topics.send(RULE | {"group_by": ["amount"]})
-    before = list(topics.book.routes)
+    before = list(topics.book.shuffle_keys)
     answer = topics.send(APPROVAL)
     assert (answer["status"], answer["effective"], answer["approver"]) == ("ACCEPTED", None, "bob")
-    assert len(topics.book.routes) == len(before) + 1
+    assert len(topics.book.shuffle_keys) == len(before) + 1
     assert [version.rule.id for version in topics.book.waiting] == ["large"]
 
 

@@ -1,4 +1,4 @@
-"""Rules, versions and routes follow from the answers on rule-status alone."""
+"""Rules, versions and shuffle keys follow from the answers on rule-status alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from nightjar.contracts.rule_status import answer_record, fold, read_answer
 from nightjar.rules.model import Rule, load_rules, rule_to_mapping
 from nightjar.rules.publishing import Answer, Status
-from nightjar.rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
+from nightjar.rules.rulebook import WHOLE_STREAM, Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import load_streams, streams_from_mapping
 from nightjar.rules.timestamps import iso_text
 from tests.support.answers import Message, answered
@@ -42,7 +42,7 @@ def book_after(*written: Message, delay: int = 5 * SECOND) -> tuple[RuleBook, li
 
 
 def book_in_force(first: Message, *others: Message) -> RuleBook:
-    """A book after the answers to messages; the rule of the first has waited for its route, and taken effect."""
+    """A book after the answers to messages; the rule of the first has waited for its shuffle key, and taken effect."""
     book = RuleBook(STREAMS)
     (answer,) = answered(STREAMS, first)
     records = [answer, active("r", 1, 0, 1)]
@@ -58,18 +58,18 @@ def active(rule_id: str, version: int, effective: int | None, offset: int) -> Re
 
 
 def test_a_rule_on_an_entity_is_accepted_with_its_effective_time() -> None:
-    """Entities are routes from the start, so the rule takes effect after the activation delay."""
+    """Entities are shuffle keys from the start, so the rule takes effect after the activation delay."""
     book, answers = book_after(rule())
     assert answers == [("ACCEPTED", 1, iso_text(5 * SECOND))]
-    assert book.served_by(Route("transactions", "customer_id")) == {("customer_id",)}
+    assert book.served_by(ShuffleKey("transactions", "customer_id")) == {("customer_id",)}
     assert book.answered == {("r", 1): 0}
 
 
-def test_a_rule_without_a_route_waits_for_the_job_to_make_one() -> None:
+def test_a_rule_without_a_shuffle_key_waits_for_the_job_to_make_one() -> None:
     """It is accepted, takes no effect, and gets its effective time by the answer that says ACTIVE."""
     book, answers = book_after(rule(group_by=["amount"]))
     assert answers == [("ACCEPTED", 1, None)]
-    assert book.routes[-1] == Route("transactions", "amount")
+    assert book.shuffle_keys[-1] == ShuffleKey("transactions", "amount")
     assert [version.rule.id for version in book.waiting] == ["r"]
     assert book.ruleset.applicable("r", 10**15) is None
     assert fold(book, active("r", 1, 105 * SECOND, 1)) is not None
@@ -79,15 +79,15 @@ def test_a_rule_without_a_route_waits_for_the_job_to_make_one() -> None:
     assert book.ruleset.applicable("r", 105 * SECOND) is not None
 
 
-def test_a_version_that_looks_for_nothing_waits_for_no_route() -> None:
+def test_a_version_that_looks_for_nothing_waits_for_no_shuffle_key() -> None:
     """Paused and retired versions take effect at their time."""
     _, answers = book_after(rule(group_by=["amount"], state="paused"))
     assert answers == [("ACCEPTED", 1, iso_text(5 * SECOND))]
 
 
-def test_a_route_is_unused_once_no_event_on_time_sees_its_rules() -> None:
+def test_a_shuffle_key_is_unused_once_no_event_on_time_sees_its_rules() -> None:
     """Each is retired, or groups by something else now, for longer than events may be late."""
-    amount, lateness = Route("transactions", "amount"), STREAMS["transactions"].allowed_lateness
+    amount, lateness = ShuffleKey("transactions", "amount"), STREAMS["transactions"].allowed_lateness
     by_amount, by_customer = rule(group_by=["amount"]), rule()
     for end in ({"control": "retire", "rule": "r"}, by_customer):
         book = book_in_force(by_amount, end)
@@ -99,9 +99,9 @@ def test_a_route_is_unused_once_no_event_on_time_sees_its_rules() -> None:
     assert (book.unused({"transactions": 10**15}), book.wanted()) == (frozenset(), {amount})
 
 
-def test_a_paused_rule_keeps_its_route_and_needs_none_before_it_has_run() -> None:
+def test_a_paused_rule_keeps_its_shuffle_key_and_needs_none_before_it_has_run() -> None:
     """Nobody would be told since when that of a rule that was published paused has had events."""
-    amount, pause = Route("transactions", "amount"), {"control": "pause", "rule": "r"}
+    amount, pause = ShuffleKey("transactions", "amount"), {"control": "pause", "rule": "r"}
     by_amount = rule(group_by=["amount"])
     assert book_in_force(by_amount, pause).unused({"transactions": 10**15}) == frozenset()
     assert book_after(by_amount | {"state": "paused"})[0].unused({}) == {amount}
@@ -110,22 +110,22 @@ def test_a_paused_rule_keeps_its_route_and_needs_none_before_it_has_run() -> Non
     assert (book.unused({}), book.wanted()) == (frozenset(), {amount})
 
 
-def test_the_route_of_a_group_by_is_fixed_when_it_is_first_seen() -> None:
-    """A later route that would come first does not move it, and neither does another declaration of entities."""
+def test_the_shuffle_key_of_a_group_by_is_fixed_when_it_is_first_seen() -> None:
+    """A later shuffle key that would come first does not move it, and neither does another declaration of entities."""
     both = rule(id="a", group_by=["amount", "customer_id"]), rule(id="b", group_by=["amount"])
     book, _ = book_after(*both)
-    assert book.serving["transactions", ("amount", "customer_id")] == Route("transactions", "customer_id")
-    assert book.serving["transactions", ("amount",)] == Route("transactions", "amount")
+    assert book.serving["transactions", ("amount", "customer_id")] == ShuffleKey("transactions", "customer_id")
+    assert book.serving["transactions", ("amount",)] == ShuffleKey("transactions", "amount")
     other = RuleBook({"transactions": replace(STREAMS["transactions"], entities=("terminal_id",))})
     for record in answered(STREAMS, *both):
         fold(other, record)
     assert other.serving == book.serving
 
 
-def test_the_whole_stream_is_a_route_of_its_own() -> None:
+def test_the_whole_stream_is_a_shuffle_key_of_its_own() -> None:
     """group_by: [] sends every event to one bucket."""
     book, _ = book_after(rule(group_by=[]))
-    assert book.routes[-1] == Route("transactions", WHOLE_STREAM)
+    assert book.shuffle_keys[-1] == ShuffleKey("transactions", WHOLE_STREAM)
 
 
 def test_bad_messages_are_answered_and_change_nothing() -> None:

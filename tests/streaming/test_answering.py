@@ -75,7 +75,7 @@ def test_an_answer_outlives_restarts_declarations_and_settings(own: TestTopics) 
 
 
 def test_a_version_is_active_once_the_query_has_taken_it_in(own: TestTopics) -> None:
-    """Not before; one without a route once there is one, from the brokers' present on; a paused one never."""
+    """Not before; one without a shuffle key once there is one, from the brokers' present on; a paused one never."""
     config = job_config(own.settings, own.streams)
     publish(own, RULE, {**RULE, "id": "same", "group_by": ["amount"]}, {"control": "pause", "rule": "large"})
     with driver(config) as answering:
@@ -83,14 +83,14 @@ def test_a_version_is_active_once_the_query_has_taken_it_in(own: TestTopics) -> 
         assert [status for status, _, _ in statuses(own)] == ["ACCEPTED"] * 3
         answering.activate(answering.end)
         assert statuses(own)[3:] == [("ACTIVE", 1, statuses(own)[0][2])]
-        answering.run_with(answering.book.routes)
+        answering.run_with(answering.book.shuffle_keys)
         answering.activate(answering.end)
         effective = "1970-01-01T00:00:12.000000Z"
         assert statuses(own)[4:] == [("ACTIVE", 1, effective)]
         assert not answering.owes
     with driver(config) as again:
         assert again.book.ruleset == answering.book.ruleset
-        again.run_with(again.book.routes)
+        again.run_with(again.book.shuffle_keys)
         again.activate(again.end)
     assert len(statuses(own)) == 5
 
@@ -164,7 +164,7 @@ def test_the_rate_of_a_stream_is_what_kafka_holds_of_it(own: TestTopics) -> None
 
 
 def test_many_messages_are_answered_as_if_one_by_one(own: TestTopics) -> None:
-    """Whatever depends on an answer before it waits for that: versions, controls, and the routes of group-bys."""
+    """Whatever depends on an answer before it waits for that: versions, controls, and the shuffle keys of group-bys."""
     config = job_config(own.settings, own.streams)
     messages: list[dict[str, Any]] = [{**RULE, "id": f"r{n % 40}", "when": f"amount > {n}"} for n in range(100)]
     messages[20:20] = [{"control": "pause", "rule": "r3"}, {"control": "resume", "rule": "r3"}]
@@ -183,7 +183,7 @@ def test_many_messages_are_answered_as_if_one_by_one(own: TestTopics) -> None:
         assert [each["message"] for each in answers] == [f"{topic_name}-0-{n}" for n in range(len(messages))]
         with Reader(own.settings, own.settings.rules_topic) as topic:
             sent = [Record(record.offset, record.arrival, record.value) for record in topic.all()]
-        book, running = RuleBook(own.streams), RuleBook(own.streams).routes
+        book, running = RuleBook(own.streams), RuleBook(own.streams).shuffle_keys
         for message, answer in zip(sent, answers, strict=True):
             about = f"{own.settings.rules_topic}-0-{message.offset}"
             assert answer == answer_to(message, about, book, running, config.activation_delay)[1]
@@ -223,7 +223,7 @@ def test_a_proposal_whose_answer_a_crash_has_left_out_is_answered(own: TestTopic
     publish(own, {**RULE, "author": "ann", "reason": "trial"})
     with driver(replace(config, approvals=1)) as first:
         message = Record(1, 0, json.dumps(RULE | {"when": "amount > 200"}).encode())
-        _, accepted = answer_to(message, f"{own.settings.rules_topic}-0-1", first.book, first.book.routes, 0)
+        _, accepted = answer_to(message, f"{own.settings.rules_topic}-0-1", first.book, first.book.shuffle_keys, 0)
     publish(own, json.loads(message.value))
     with producer(own.settings) as client:
         client.send(own.settings.rule_status_topic, json.dumps(accepted).encode()).get()

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightjar.ingestion.event_schema import PRIMARY, ROUTED_BY
+from nightjar.ingestion.event_schema import PRIMARY, SHUFFLED_BY
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
 from nightjar.rules.model import Revisions
-from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from nightjar.rules.rulebook import WHOLE_STREAM, RuleBook, ShuffleKey
 from nightjar.rules.versions import RuleSet
 from nightjar.streaming.buckets.bucket import Bucket
 from nightjar.streaming.config import JobConfig
@@ -36,8 +36,8 @@ def book_of(ruleset: RuleSet) -> RuleBook:
     """The book after these versions."""
     book = RuleBook(STREAMS)
     for version in ruleset.versions:
-        route = book.route_of(version.rule)
-        book.add(version, 0, running=[*book.routes, route])
+        key = book.shuffle_key_of(version.rule)
+        book.add(version, 0, running=[*book.shuffle_keys, key])
     return book
 
 
@@ -63,56 +63,56 @@ def final(alerts: list[pa.Table], ruleset: RuleSet) -> dict[str, tuple[str, str,
     }
 
 
-def latest_of_route(
-    alerts: pa.Table, ruleset: RuleSet, events: pa.Table, route: Route, served: Any, since: int
+def latest_of_shuffle_key(
+    alerts: pa.Table, ruleset: RuleSet, events: pa.Table, key: ShuffleKey, served: Any, since: int
 ) -> pa.Table:
-    """What the lake's alerts say of a route's rules, as the state takes it."""
+    """What the lake's alerts say of a shuffle key's rules, as the state takes it."""
     last = {record["alert_id"]: record for record in alerts.to_pylist()}
     rules = {(v.rule.id, v.version): v.rule for v in ruleset.versions}
-    routed = {} if route.field == WHOLE_STREAM else dict(
-        zip(events.column("id").to_pylist(), events.column(route.field).to_pylist(), strict=True)
+    routed = {} if key.field == WHOLE_STREAM else dict(
+        zip(events.column("id").to_pylist(), events.column(key.field).to_pylist(), strict=True)
     )  # fmt: skip
     rows = [
         {
             **record,
             "retracted": record["kind"] == "retraction",
             "mute": rule.mute or 0,
-            ROUTED_BY: routed.get(record["event_id"]),
+            SHUFFLED_BY: routed.get(record["event_id"]),
         }
         for record in last.values()
         for rule in (rules[record["rule_id"], record["rule_version"]],)
         if rule.group_by in served
     ]
     schema = LEDGER_SCHEMA
-    if route.field != WHOLE_STREAM:
-        schema = schema.append(pa.field(ROUTED_BY, STREAM.fields[route.field].arrow))
+    if key.field != WHOLE_STREAM:
+        schema = schema.append(pa.field(SHUFFLED_BY, STREAM.fields[key.field].arrow))
     table = pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
     return table.filter(
         pc.greater_equal(pc.add(table.column("event_time").cast(pa.int64()), table.column("mute")), since)
     )
 
 
-def restored(folder: Path, route: Route, book: RuleBook) -> dict[int, Bucket]:
-    """The buckets of a route as a worker makes them from the state, by their place."""
+def restored(folder: Path, key: ShuffleKey, book: RuleBook) -> dict[int, Bucket]:
+    """The buckets of a shuffle key as a worker makes them from the state, by their place."""
     buckets = {}
     for at, of in enumerate(sorted(folder.iterdir(), key=lambda of: int(of.name))):
         files = BucketFiles(of)
         head = files.before(1)
         assert {file.name for file in of.iterdir()} == head.names | {"head-0"}
         log = StateLog(files, STREAM.event_time)
-        buckets[at] = Bucket(STREAM, route, book)
+        buckets[at] = Bucket(STREAM, key, book)
         buckets[at].engine.restore(log.read(entry) for entry in head.missing(NOTHING))
         buckets[at].engine.resume(head.position)
     return buckets
 
 
-def parts_of(batch: pa.Table, route: Route) -> list[tuple[int, pa.Table]]:
+def parts_of(batch: pa.Table, key: ShuffleKey) -> list[tuple[int, pa.Table]]:
     """The batch by bucket, as buckets get it."""
     whole = batch.append_column(PRIMARY, pa.array([True] * batch.num_rows, pa.bool_())).combine_chunks()
     return [
         (at, pa.Table.from_batches([part]))
         for rows in whole.to_batches()
-        for at, part in divided(rows, None if route.field == WHOLE_STREAM else rows.column(route.field), CONFIG.buckets)
+        for at, part in divided(rows, None if key.field == WHOLE_STREAM else rows.column(key.field), CONFIG.buckets)
     ]
 
 
@@ -141,18 +141,18 @@ def test_a_stream_resumes_from_any_offset_before_what_it_had_announced(
     before, after = table.slice(0, begin), table.slice(begin)
     clock = after.column("arrival_time").cast(pa.int64())[0].as_py() if clock_known and after.num_rows else None
     book, alerts = book_of(ruleset), pa.concat_tables(emitted)
-    for number, route in enumerate(book.routes):
+    for number, key in enumerate(book.shuffle_keys):
         share = share_of(CONFIG, book, number, clock)
         needed = before.filter(pc.greater_equal(before.column("at").cast(pa.int64()), share.horizon))
-        words = latest_of_route(alerts, ruleset, table, route, book.served_by(route), share.settled)
+        words = latest_of_shuffle_key(alerts, ruleset, table, key, book.served_by(key), share.settled)
         with tempfile.TemporaryDirectory() as scratch:
             half = needed.num_rows // 2
             written = write_share(Path(scratch), share, [needed.slice(0, half), needed.slice(half)], words)
             assert written == len(set(needed.column("id").to_pylist()))
-            buckets = restored(Path(scratch), route, book)
-        assert len(buckets) == (1 if route.field == WHOLE_STREAM else CONFIG.buckets)
+            buckets = restored(Path(scratch), key, book)
+        assert len(buckets) == (1 if key.field == WHOLE_STREAM else CONFIG.buckets)
         for batch in cut(others, after):
-            for at, part in parts_of(batch, route):
+            for at, part in parts_of(batch, key):
                 emitted.append(buckets[at].advance(part, None).alerts)
     assert final(emitted, ruleset) == final([Engine(STREAM, ruleset).advance(table).alerts], ruleset)
 
@@ -165,8 +165,8 @@ def test_large_shares_are_cut_into_entries(tmp_path: Path, monkeypatch: Any) -> 
     ]
     book = book_of(RuleSet())
     share = share_of(CONFIG, book, 0, None)
-    nothing = LEDGER_SCHEMA.append(pa.field(ROUTED_BY, pa.string())).empty_table()
+    nothing = LEDGER_SCHEMA.append(pa.field(SHUFFLED_BY, pa.string())).empty_table()
     assert write_share(tmp_path, share, [histories.table(made)], nothing) == 200
-    buckets = restored(tmp_path, share.route, book).values()
+    buckets = restored(tmp_path, share.shuffle_key, book).values()
     assert sum(bucket.engine.rows for bucket in buckets) == 200
     assert sum(len(BucketFiles(of).before(1).entries) for of in tmp_path.iterdir()) >= 200 / 30

@@ -1,4 +1,4 @@
-"""The packer: every event in one bucket of each of its stream's routes, rules and clocks in every bucket."""
+"""The packer: every event in one bucket of each of its stream's shuffle keys, rules and clocks in every bucket."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ import pytest
 
 from nightjar.contracts.headers import SENT_AT
 from nightjar.ingestion.event_schema import PRIMARY
-from nightjar.rules.rulebook import WHOLE_STREAM, Route
+from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.streaming.buckets.packer import Packed, Packer
 from nightjar.streaming.buckets.payloads import Kind, from_ipc
@@ -20,15 +20,15 @@ from nightjar.streaming.partitioning import bucket_of
 from tests.support.answers import answered
 
 STREAMS = {name: stream for name, stream in load_streams().items() if name in {"transactions", "logins"}}
-ROUTES = (
-    Route("transactions", "customer_id"),
-    Route("transactions", "terminal_id"),
-    Route("logins", "customer_id"),
-    Route("transactions", WHOLE_STREAM),
-    Route("transactions", "amount"),
+SHUFFLE_KEYS = (
+    ShuffleKey("transactions", "customer_id"),
+    ShuffleKey("transactions", "terminal_id"),
+    ShuffleKey("logins", "customer_id"),
+    ShuffleKey("transactions", WHOLE_STREAM),
+    ShuffleKey("transactions", "amount"),
 )
 BUCKETS = 4
-PACKER = Packer(STREAMS, ROUTES, BUCKETS, 2, "rule-status", "clock", "quarantine", bounded=True)
+PACKER = Packer(STREAMS, SHUFFLE_KEYS, BUCKETS, 2, "rule-status", "clock", "quarantine", bounded=True)
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
@@ -73,32 +73,32 @@ def events(packed: list[Packed]) -> list[tuple[int, str, bool]]:
     ]
 
 
-def route_of(bucket: int) -> Route:
-    """The route whose bucket that is."""
-    return ROUTES[bucket // BUCKETS]
+def shuffle_key_of(bucket: int) -> ShuffleKey:
+    """The shuffle key whose bucket that is."""
+    return SHUFFLE_KEYS[bucket // BUCKETS]
 
 
-def test_every_route_of_its_stream_gets_an_event_once_and_one_speaks_for_it() -> None:
-    """Whatever its fields are; the whole-stream route has one bucket."""
+def test_every_shuffle_key_of_its_stream_gets_an_event_once_and_one_speaks_for_it() -> None:
+    """Whatever its fields are; the whole-stream shuffle key has one bucket."""
     sent = [transaction(f"t{n}", f"c{n % 7}", f"{n}.00") for n in range(50)]
     packed = events(list(PACKER.packed(records(*(("transactions", event) for event in sent)))))
-    routes = [route for route in ROUTES if route.stream == "transactions"]
-    assert Counter((route_of(bucket), name) for bucket, name, _ in packed) == {
-        (route, event["transaction_id"]): 1 for route in routes for event in sent
+    shuffle_keys = [key for key in SHUFFLE_KEYS if key.stream == "transactions"]
+    assert Counter((shuffle_key_of(bucket), name) for bucket, name, _ in packed) == {
+        (key, event["transaction_id"]): 1 for key in shuffle_keys for event in sent
     }
     assert Counter(name for _, name, primary in packed if primary) == {e["transaction_id"]: 1 for e in sent}
-    assert {bucket for bucket, _, _ in packed if route_of(bucket).field == WHOLE_STREAM} == {3 * BUCKETS}
-    assert len({bucket for bucket, _, _ in packed if route_of(bucket).field == "customer_id"}) > 1
+    assert {bucket for bucket, _, _ in packed if shuffle_key_of(bucket).field == WHOLE_STREAM} == {3 * BUCKETS}
+    assert len({bucket for bucket, _, _ in packed if shuffle_key_of(bucket).field == "customer_id"}) > 1
 
 
-def test_nothing_is_sent_to_a_dropped_route() -> None:
-    """No event, rule or clock; the events are still spoken for, whichever route was the first."""
-    number = len(ROUTES) - 1
+def test_nothing_is_sent_to_a_dropped_shuffle_key() -> None:
+    """No event, rule or clock; the events are still spoken for, whichever shuffle key was the first."""
+    number = len(SHUFFLE_KEYS) - 1
     sent = [("transactions", transaction("t1")), ("clock", {"run_id": "a", "clocks": {"transactions": 0}})]
     for dropped in ({number}, {0, number}):
         packed = list(replace(PACKER, dropped=frozenset(dropped)).packed(records(*sent)))
         numbers = {bucket // BUCKETS for bucket, _, _ in packed}
-        assert numbers == set(range(len(ROUTES))) - dropped
+        assert numbers == set(range(len(SHUFFLE_KEYS))) - dropped
         assert sum(primary for _, _, primary in events(packed)) == 1
 
 
@@ -111,12 +111,12 @@ def test_events_of_one_value_share_a_bucket_in_their_order() -> None:
     assert len({bucket for bucket, name in packed if name in {"t0", "t2", "t4"}}) == 1
 
 
-EVERY = {number * BUCKETS + at for number, route in enumerate(ROUTES) for at in range(BUCKETS)
-         if at == 0 or route.field != WHOLE_STREAM}  # fmt: skip
+EVERY = {number * BUCKETS + at for number, key in enumerate(SHUFFLE_KEYS) for at in range(BUCKETS)
+         if at == 0 or key.field != WHOLE_STREAM}  # fmt: skip
 
 
 def test_a_clock_goes_to_every_bucket_and_is_no_later_than_its_record() -> None:
-    """Of every stream and route; a host that is ahead, or anybody who writes to the topic, cannot move it further."""
+    """Of every stream and shuffle key; a host that is ahead, or anybody who writes to the topic, cannot move it."""
     noon = int(NOON.timestamp()) * 1_000_000
     for reported, heeded in ((7, 7), (noon + 1, noon), (2**55, noon)):
         value = json.dumps({"run_id": "run", "clocks": {"logins": reported}}).encode()
@@ -130,7 +130,7 @@ def test_an_accepted_rule_goes_to_the_buckets_of_its_stream() -> None:
     rule = {"id": "r", "stream": "logins", "group_by": ["customer_id"], "when": "status = 'FAIL'"}
     accepted, rejected = answered(STREAMS, rule, b"{")
     packed = list(PACKER.packed(records(("rule-status", accepted.value), ("rule-status", rejected.value))))
-    assert {(route_of(bucket).stream, kind) for bucket, kind, _ in packed} == {("logins", Kind.RULE)}
+    assert {(shuffle_key_of(bucket).stream, kind) for bucket, kind, _ in packed} == {("logins", Kind.RULE)}
     assert len(packed) == BUCKETS
     written = json.loads(packed[0][2])
     assert (written["offset"], written["arrival"]) == (0, int(NOON.timestamp()) * 1_000_000)
@@ -172,7 +172,8 @@ def test_a_task_packs_all_its_batches_as_one() -> None:
     table = records(*(("transactions", transaction(f"t{n}")) for n in range(9)))
     batches = list(PACKER.pack(iter(table.to_batches(max_chunksize=2))))
     rows = [row for batch in batches for row in batch.to_pylist()]
-    assert [route_of(bucket_of(row["bucket"])) for row in rows] == [r for r in ROUTES if r.stream == "transactions"]
+    of_stream = [key for key in SHUFFLE_KEYS if key.stream == "transactions"]
+    assert [shuffle_key_of(bucket_of(row["bucket"])) for row in rows] == of_stream
     assert list(PACKER.pack(iter([]))) == []
 
 

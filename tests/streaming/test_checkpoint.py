@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nightjar.rules.durations import parse_duration
-from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from nightjar.rules.rulebook import WHOLE_STREAM, RuleBook, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.types import STRING, decimal
 from nightjar.streaming.config import JobConfig, JobError
@@ -28,7 +28,7 @@ from nightjar.streaming.state.statelog import Head
 
 STREAMS = load_streams()
 TRANSACTIONS = STREAMS["transactions"]
-ROUTES = RuleBook(STREAMS).routes
+SHUFFLE_KEYS = RuleBook(STREAMS).shuffle_keys
 
 
 def declared(**changes: Any) -> dict[str, Any]:
@@ -42,36 +42,36 @@ def config(tmp_path: Path) -> JobConfig:
     return JobConfig(STREAMS, tmp_path / "checkpoint")
 
 
-def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: JobConfig) -> None:
-    """Buckets are numbered by the routes: those there are stay where they are, whatever the order of declarations."""
-    made = settle(config, ROUTES)
-    assert made.routes == tuple(ROUTES)
-    more = [*ROUTES, Route("transactions", WHOLE_STREAM)]
+def test_a_checkpoint_keeps_its_name_and_takes_new_shuffle_keys_at_the_end(config: JobConfig) -> None:
+    """Buckets are numbered by them: those there are stay where they are, whatever the order of declarations."""
+    made = settle(config, SHUFFLE_KEYS)
+    assert made.shuffle_keys == tuple(SHUFFLE_KEYS)
+    more = [*SHUFFLE_KEYS, ShuffleKey("transactions", WHOLE_STREAM)]
     assert settle(config, more) == Identity(made.name, tuple(more))
-    first = [Route("added", "customer_id"), *more]
-    assert settle(config, first).routes == (*more, first[0])
+    first = [ShuffleKey("added", "customer_id"), *more]
+    assert settle(config, first).shuffle_keys == (*more, first[0])
     with pytest.raises(JobError, match="its routes are not those of the rules"):
-        settle(config, ROUTES)
+        settle(config, SHUFFLE_KEYS)
 
 
-def test_a_route_that_was_added_lacks_what_was_read_before(config: JobConfig) -> None:
+def test_a_shuffle_key_that_was_added_lacks_what_was_read_before(config: JobConfig) -> None:
     """The others have what there was from the first offset on; also after the next start."""
     topic = STREAMS["transactions"].topic
-    settle(config, ROUTES, lambda: {topic: {0: 3, 1: 0}})
+    settle(config, SHUFFLE_KEYS, lambda: {topic: {0: 3, 1: 0}})
     for folder, content in (("commits", ""), ("offsets", f"v1\n{{}}\n{json.dumps({topic: {'0': 9, '1': 4}})}")):
         (query_folder(config) / folder).mkdir(parents=True)
         (query_folder(config) / folder / "0").write_text(content)
-    more = [*ROUTES, Route("transactions", WHOLE_STREAM)]
+    more = [*SHUFFLE_KEYS, ShuffleKey("transactions", WHOLE_STREAM)]
     settle(config, more)
     found = settle(config, more)
-    assert [dict(found.lacks_before(number, topic)) for number in (0, len(ROUTES))] == [{0: 3}, {0: 9, 1: 4}]
+    assert [dict(found.lacks_before(number, topic)) for number in (0, len(SHUFFLE_KEYS))] == [{0: 3}, {0: 9, 1: 4}]
     assert last_run(config) == (found, "")
 
 
-def test_a_dropped_route_keeps_its_number_and_has_no_state_when_it_is_wanted_again(config: JobConfig) -> None:
+def test_a_dropped_shuffle_key_keeps_its_number_and_has_no_state_when_it_is_wanted_again(config: JobConfig) -> None:
     """What it had is gone when it is dropped, and after a crash before that, when it is taken into use again (S5.8)."""
-    whole, topic = Route("transactions", WHOLE_STREAM), STREAMS["transactions"].topic
-    more, number = [*ROUTES, whole], len(ROUTES)
+    whole, topic = ShuffleKey("transactions", WHOLE_STREAM), STREAMS["transactions"].topic
+    more, number = [*SHUFFLE_KEYS, whole], len(SHUFFLE_KEYS)
     settle(config, more)
     state = state_folder(config)
 
@@ -81,7 +81,7 @@ def test_a_dropped_route_keeps_its_number_and_has_no_state_when_it_is_wanted_aga
 
     kept, lost = leave(0), leave(number * config.buckets)
     found = settle(config, more, unused={whole})
-    assert (found.routes, found.in_use, found.dropped) == (tuple(more), ROUTES, {number})
+    assert (found.shuffle_keys, found.in_use, found.dropped) == (tuple(more), SHUFFLE_KEYS, {number})
     assert (kept.exists(), lost.exists()) == (True, False)
     assert settle(config, more) == found == last_run(config)[0]  # type: ignore[index]
     for folder, content in (("commits", ""), ("offsets", f"v1\n{{}}\n{json.dumps({topic: {'0': 9}})}")):
@@ -131,9 +131,9 @@ def test_a_dropped_route_keeps_its_number_and_has_no_state_when_it_is_wanted_aga
     ids=["buckets", "stream gone", "topic", "entities", "new field", "field gone", "field changed"],
 )
 def test_a_job_that_reads_it_otherwise_is_refused(config: JobConfig, change: dict[str, Any], message: str) -> None:
-    """Before Spark is there and when the routes are settled, with what differs and what to do."""
-    settle(config, ROUTES)
-    for refuses in (refuse_unfit, lambda changed: settle(changed, ROUTES)):
+    """Before Spark is there and when the shuffle keys are settled, with what differs and what to do."""
+    settle(config, SHUFFLE_KEYS)
+    for refuses in (refuse_unfit, lambda changed: settle(changed, SHUFFLE_KEYS)):
         with pytest.raises(JobError) as refused:
             refuses(replace(config, **change))
         assert message in str(refused.value)
@@ -142,15 +142,15 @@ def test_a_job_that_reads_it_otherwise_is_refused(config: JobConfig, change: dic
 
 def test_what_decides_no_place_of_state_may_change(config: JobConfig) -> None:
     """Another lateness, another stream."""
-    made = settle(config, ROUTES)
+    made = settle(config, SHUFFLE_KEYS)
     patient = replace(TRANSACTIONS, allowed_lateness=parse_duration("1h"))
     more = STREAMS | {"transactions": patient, "more": replace(TRANSACTIONS, name="more", topic="more")}
-    assert settle(replace(config, streams=more), [*ROUTES, Route("more", "customer_id")]).name == made.name
+    assert settle(replace(config, streams=more), [*SHUFFLE_KEYS, ShuffleKey("more", "customer_id")]).name == made.name
 
 
 def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: JobConfig) -> None:
     """Also to a checkpoint from before there were any; they are then kept, and cannot become plain again."""
-    made = settle(config, ROUTES)
+    made = settle(config, SHUFFLE_KEYS)
     file = config.checkpoint / "nightjar.json"
     kept = json.loads(file.read_text())
     for stream in kept["streams"].values():
@@ -159,14 +159,14 @@ def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: Jo
     wider = {"fields": {"device": STRING, **TRANSACTIONS.fields}, "optional": frozenset({"device", "amount"})}
     added = replace(config, **declared(**wider))
     refuse_unfit(added)
-    assert settle(added, ROUTES) == made
-    assert settle(added, ROUTES) == made
+    assert settle(added, SHUFFLE_KEYS) == made
+    assert settle(added, SHUFFLE_KEYS) == made
     plain = replace(config, **declared(**wider | {"optional": frozenset({"device"})}))
     with pytest.raises(JobError, match="amount was optional and is not") as refused:
-        settle(plain, ROUTES)
+        settle(plain, SHUFFLE_KEYS)
     assert 'Declare it optional: amount = {type = "decimal(12,2)", optional = true}' in str(refused.value)
     with pytest.raises(JobError, match="device was string and is no longer declared"):
-        settle(config, ROUTES)
+        settle(config, SHUFFLE_KEYS)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_a_foreign_folder_is_refused(config: JobConfig, text: str | None, messag
 def test_a_new_checkpoint_keeps_where_its_events_begin(config: JobConfig) -> None:
     """Kafka may have deleted earlier ones: a window that reaches behind is incomplete, also after a restart."""
     began = {"logins": {0: 7, 1: 0}}
-    assert settle(config, ROUTES, lambda: began).began == began
-    assert settle(config, ROUTES, lambda: {"logins": {0: 9}}).began == began
+    assert settle(config, SHUFFLE_KEYS, lambda: began).began == began
+    assert settle(config, SHUFFLE_KEYS, lambda: {"logins": {0: 9}}).began == began
 
 
 def batch(config: JobConfig, number: int, offsets: dict[str, dict[str, int]]) -> None:
@@ -213,18 +213,18 @@ def state_of(config: JobConfig, head: Head, folder: Path | None = None) -> Path:
 
 def test_a_rebuilt_checkpoint_begins_at_the_given_offsets_with_its_state(config: JobConfig) -> None:
     """Which is there until a batch is committed that changed it."""
-    settle(config, ROUTES)
+    settle(config, SHUFFLE_KEYS)
     batch(config, 7, {"logins": {"0": 5}})
     wider = replace(config, buckets=8)
     begins = {"logins": {0: 3, 1: 0}, "rules": {0: 2}}
     old = state_of(config, Head(8))
-    with rebuilding(wider, ROUTES, begins) as (identity, state):
+    with rebuilding(wider, SHUFFLE_KEYS, begins) as (identity, state):
         state_of(wider, Head(0, clock=1), state)
         assert committed_offsets(config) == {"logins": {0: 5}}, "the old one is there until the new one is whole"
     assert not (config.checkpoint / "query").exists()
     with pytest.raises(JobError, match="made with buckets = 8"):
         refuse_unfit(config)
-    assert settle(wider, ROUTES) == identity
+    assert settle(wider, SHUFFLE_KEYS) == identity
     assert (committed_offsets(wider), committed_state(wider, "first")) == (begins, state)
     assert not old.exists()
     files_of(state, 3, "first").keep(Head(1, clock=2))
@@ -234,8 +234,8 @@ def test_a_rebuilt_checkpoint_begins_at_the_given_offsets_with_its_state(config:
     batch(wider, 0, {"logins": {"0": 4, "1": 0}})
     assert (committed_offsets(wider), committed_state(wider, "third")) == ({"logins": {0: 4, 1: 0}}, state)
     assert files_of(state, 3, "third").before(2).clock == 2
-    assert settle(wider, ROUTES) == identity
-    with rebuilding(wider, ROUTES, begins) as (again, _):
+    assert settle(wider, SHUFFLE_KEYS) == identity
+    with rebuilding(wider, SHUFFLE_KEYS, begins) as (again, _):
         pass
     assert again.name != identity.name
     assert [path.name for path in sorted(config.checkpoint.iterdir())] == [
@@ -246,16 +246,16 @@ def test_a_rebuilt_checkpoint_begins_at_the_given_offsets_with_its_state(config:
 
 def test_rebuilding_that_does_not_end_leaves_the_old_checkpoint(config: JobConfig) -> None:
     """Whether it fails or its process is killed; what it left goes when it is tried again."""
-    identity = settle(config, ROUTES)
+    identity = settle(config, SHUFFLE_KEYS)
     batch(config, 7, {"logins": {"0": 5}})
-    with pytest.raises(ZeroDivisionError), rebuilding(config, ROUTES, {}):
+    with pytest.raises(ZeroDivisionError), rebuilding(config, SHUFFLE_KEYS, {}):
         raise ZeroDivisionError
-    assert settle(config, ROUTES) == identity
+    assert settle(config, SHUFFLE_KEYS) == identity
     assert not list(config.checkpoint.glob("rebuilt-*"))
     (config.checkpoint / "rebuilt-killed" / "state").mkdir(parents=True)
-    assert settle(config, ROUTES) == identity
+    assert settle(config, SHUFFLE_KEYS) == identity
     assert committed_offsets(config) == {"logins": {0: 5}}
-    with rebuilding(config, ROUTES, {}):
+    with rebuilding(config, SHUFFLE_KEYS, {}):
         assert len(list(config.checkpoint.glob("rebuilt-*"))) == 1
 
 

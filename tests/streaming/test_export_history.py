@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from nightjar.configuration.job import job_config
 from nightjar.kafka.clients import admin, producer
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.timestamps import iso_text
 from nightjar.streaming.buckets.primed_state import LIST, Exported, Lack
 from nightjar.streaming.partitioning import bucket_numbers
@@ -76,9 +76,9 @@ def test_each_bucket_gets_what_it_lacks(own: TestTopics, tmp_path: Path) -> None
     """Events from before its horizon, and those of offsets that its state does not have; positions precede its own."""
     config = job_config(own.settings, own.streams)
     horizons = tuple(NOON + minute * MINUTE for minute in (4, 8, 12, 16))
-    route, first = Route("transactions", "customer_id"), (0, -3, -5, 0)
+    key, first = ShuffleKey("transactions", "customer_id"), (0, -3, -5, 0)
     lacks = tuple(Lack(NOON + 2 * MINUTE, horizon, {1: 9}) for horizon in horizons)
-    request = Request(config, "abc", 0, route, tmp_path, {0: 11, 1: 10}, lacks, first)
+    request = Request(config, "abc", 0, key, tmp_path, {0: 11, 1: 10}, lacks, first)
     assert export(request) > 0
     customers = [f"c{number % 5}" for number in range(20)]
     buckets = bucket_numbers(pa.array(customers), config.buckets)

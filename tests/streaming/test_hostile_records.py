@@ -17,7 +17,7 @@ from nightjar.contracts.headers import SENT_AT
 from nightjar.contracts.rule_status import fold
 from nightjar.contracts.topics import Topics
 from nightjar.rules.events import Rejection, check_skew, parse_event
-from nightjar.rules.rulebook import Route, RuleBook
+from nightjar.rules.rulebook import RuleBook, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import parse_timestamp
 from nightjar.streaming.buckets import resident_buckets
@@ -31,7 +31,7 @@ STREAMS = {"transactions": load_streams()["transactions"]}
 STREAM = STREAMS["transactions"]
 TOPICS = Topics()
 Output = Callable[[list[tuple[str, bytes]]], dict[str, list[dict[str, Any]]]]
-ROUTES = tuple(Route(STREAM.name, entity) for entity in STREAM.entities)
+SHUFFLE_KEYS = tuple(ShuffleKey(STREAM.name, entity) for entity in STREAM.entities)
 NOON = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
 GOOD = {
     "transaction_id": '"t"', "event_time": "0", "customer_id": '"c1"', "terminal_id": '"m1"', "amount": "12.34",
@@ -70,9 +70,10 @@ def reported(tmp_path: Path) -> Output:
     """The output of one micro-batch of records, by topic; Kafka accepts each of them."""
 
     def play(sent: list[tuple[str, bytes]]) -> dict[str, list[dict[str, Any]]]:
-        plan = BucketPlan("checkpoint", "run", tmp_path, STREAMS, ROUTES, 2, TOPICS, tuple(answered(STREAMS, RULE)))
+        answers = tuple(answered(STREAMS, RULE))
+        plan = BucketPlan("checkpoint", "run", tmp_path, STREAMS, SHUFFLE_KEYS, 2, TOPICS, answers)
         packed: dict[int, dict[str, list[bytes]]] = {}
-        packer = Packer(STREAMS, ROUTES, 2, 2, "rule-status", "clock", "quarantine", bounded=True)
+        packer = Packer(STREAMS, SHUFFLE_KEYS, 2, 2, "rule-status", "clock", "quarantine", bounded=True)
         for bucket, kind, payload in packer.packed(batch(sent)):
             packed.setdefault(bucket, {}).setdefault(kind, []).append(payload)
         found: dict[str, list[dict[str, Any]]] = {}

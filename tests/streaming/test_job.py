@@ -14,7 +14,7 @@ import pytest
 from nightjar.configuration.job import job_config
 from nightjar.local.job_process import JobProcess
 from nightjar.operations.job_watch import await_consumed, await_running
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.timestamps import iso_text
 from nightjar.streaming.state.checkpoint import last_run, query_folder
 from tests.support.command import run
@@ -82,16 +82,16 @@ def payment(number: int, at: int, amount: int) -> tuple[int, Row]:
     return NOON + at, event
 
 
-def dropped(place: Place) -> set[Route]:
-    """The routes that the job has dropped."""
+def dropped(place: Place) -> set[ShuffleKey]:
+    """The shuffle keys that the job has dropped."""
     found = last_run(job_config(place.topics.settings, place.topics.streams))
     assert found is not None
-    return set(found[0].routes) - set(found[0].in_use)
+    return set(found[0].shuffle_keys) - set(found[0].in_use)
 
 
-def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: Place) -> None:
-    """Each event is judged by the rules of its time, once; also by rules that need routes the job must make first,
-    which count what came before as well (S5.7)."""
+def test_rules_and_shuffle_keys_change_while_it_runs_and_a_stop_loses_nothing(place: Place) -> None:
+    """Each event is judged by the rules of its time, once; also by rules that need shuffle keys the job must make
+    first, which count what came before as well (S5.7)."""
     large = rule("large", ["customer_id"], "amount > 100")
     of_all = rule("of-all", [], "payments = 6", payments={"count": "*", "over": "1h"})
     same = rule("same-amount", ["amount"], "payments >= 2", payments={"count": "*", "over": "1h"})
@@ -133,7 +133,8 @@ def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: P
             (NOON + 28 * MINUTE, payment(28, 28 * MINUTE, 10)[1] | {"transaction_id": name, "customer_id": name})
             for name in "abcd"
         )
-        until(job, lambda: dropped(place) == {Route("transactions", "amount")}, "an unused shuffle key to be dropped")
+        unused = {ShuffleKey("transactions", "amount")}
+        until(job, lambda: dropped(place) == unused, "an unused shuffle key to be dropped")
         rules_at(29, same, active=[("same-amount", 3)])
         assert dropped(place) == set()
         event_at(30, 10)

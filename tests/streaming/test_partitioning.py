@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from nightjar.streaming.partitioning import bucket_numbers, bucket_of, shuffle_key
+from nightjar.streaming.partitioning import bucket_numbers, bucket_of, partition_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +19,7 @@ BUCKETS = 64
 @pytest.mark.parametrize("partitions", [1, 2, 3, 8, 200])
 def test_spark_sends_each_bucket_to_its_partition(spark: "SparkSession", partitions: int) -> None:
     """Spark's own hash partitioning of the keys deals the buckets out in turn."""
-    keys = [shuffle_key(bucket, partitions) for bucket in range(BUCKETS)]
+    keys = [partition_key(bucket, partitions) for bucket in range(BUCKETS)]
     rows = spark.createDataFrame([(key,) for key in keys], "bucket int")
     placed = rows.selectExpr("bucket", f"pmod(hash(bucket), {partitions}) AS at").toArrow().to_pydict()
     at = dict(zip(placed["bucket"], placed["at"], strict=True))
@@ -29,7 +29,7 @@ def test_spark_sends_each_bucket_to_its_partition(spark: "SparkSession", partiti
 @pytest.mark.parametrize("partitions", [1, 2, 7, 64])
 def test_a_key_stands_for_its_bucket_only(partitions: int) -> None:
     """The bucket is read back off the key."""
-    assert [bucket_of(shuffle_key(bucket, partitions)) for bucket in range(BUCKETS)] == list(range(BUCKETS))
+    assert [bucket_of(partition_key(bucket, partitions)) for bucket in range(BUCKETS)] == list(range(BUCKETS))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from nightjar.contracts.rule_status import answer_record
 from nightjar.contracts.topics import Topics
 from nightjar.ingestion.event_schema import PRIMARY, events_schema
 from nightjar.rules.publishing import Answer, Status
-from nightjar.rules.rulebook import Record, Route
+from nightjar.rules.rulebook import Record, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.versions import Primed
@@ -33,7 +33,7 @@ STREAMS = load_streams()
 STREAM = STREAMS["transactions"]
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TOPICS = Topics()
-ROUTE = Route("transactions", "customer_id")
+SHUFFLE_KEY = ShuffleKey("transactions", "customer_id")
 MINUTE = 60_000_000
 
 
@@ -80,7 +80,7 @@ class Job:
     def restart(self, run: str, rules: tuple[Record, ...], *, exports: tuple[str, ...] = ()) -> None:
         """Start a run from what is committed. rules: the answers that it does not read again."""
         begin(self.state, self.version, run, exports)
-        self.plan = BucketPlan("checkpoint", run, self.state, STREAMS, (ROUTE,), 1, TOPICS, rules)
+        self.plan = BucketPlan("checkpoint", run, self.state, STREAMS, (SHUFFLE_KEY,), 1, TOPICS, rules)
 
     def batch(
         self, *events: dict[str, Any], clock: int | None = None, answer: Record | None = None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nightjar.rules.model import parse_rule
-from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from nightjar.rules.rulebook import WHOLE_STREAM, RuleBook, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.versions import RuleVersion
 from nightjar.streaming.config import JobConfig
@@ -17,7 +17,7 @@ from nightjar.streaming.state.checkpoint import query_folder, settle
 
 STREAMS = load_streams()
 TOPIC = STREAMS["transactions"].topic
-ENTITY, ADDED = Route("transactions", "customer_id"), Route("transactions", WHOLE_STREAM)
+ENTITY, ADDED = ShuffleKey("transactions", "customer_id"), ShuffleKey("transactions", WHOLE_STREAM)
 
 
 def version(**changes: Any) -> RuleVersion:
@@ -29,9 +29,9 @@ def version(**changes: Any) -> RuleVersion:
 
 @pytest.fixture
 def config(tmp_path: Path) -> JobConfig:
-    """A job that has read nine transactions, and then added a route, for which there has been no batch yet."""
+    """A job that has read nine transactions, and then added a shuffle key, for which there has been no batch yet."""
     made = JobConfig(STREAMS, tmp_path / "checkpoint", priming_rate=1000)
-    settle(made, RuleBook(STREAMS).routes)
+    settle(made, RuleBook(STREAMS).shuffle_keys)
     for folder, content in (("commits", ""), ("offsets", f"v1\n{{}}\n{json.dumps({TOPIC: {'0': 9}})}")):
         (query_folder(made) / folder).mkdir(parents=True)
         (query_folder(made) / folder / "0").write_text(content)
@@ -39,9 +39,9 @@ def config(tmp_path: Path) -> JobConfig:
 
 
 def primings(config: JobConfig) -> Priming:
-    """Of a job with this configuration that runs with the added route."""
+    """Of a job with this configuration that runs with the added shuffle key."""
     priming = Priming(config)
-    priming.resume(settle(config, [*RuleBook(STREAMS).routes, ADDED]), "run")
+    priming.resume(settle(config, [*RuleBook(STREAMS).shuffle_keys, ADDED]), "run")
     return priming
 
 

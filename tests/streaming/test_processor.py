@@ -15,9 +15,9 @@ from nightjar.contracts.clock import Clock
 from nightjar.contracts.headers import SENT_AT
 from nightjar.contracts.rule_status import fold, read_answer
 from nightjar.contracts.topics import Topics
-from nightjar.ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
+from nightjar.ingestion.event_schema import PRIMARY, SHUFFLED_BY, events_schema
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
-from nightjar.rules.rulebook import Record, Route
+from nightjar.rules.rulebook import Record, ShuffleKey
 from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
 from nightjar.streaming.buckets import processor, resident_buckets
 from nightjar.streaming.buckets.bucket import Bucket
@@ -86,7 +86,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Bucket]:
 
 def plan(run_id: str = "first", rules: tuple[Record, ...] = (), name: str = "checkpoint") -> BucketPlan:
     """One bucket: transactions by customer."""
-    return BucketPlan(name, run_id, Path(), STREAMS, (Route("transactions", "customer_id"),), 1, TOPICS, rules)
+    return BucketPlan(name, run_id, Path(), STREAMS, (ShuffleKey("transactions", "customer_id"),), 1, TOPICS, rules)
 
 
 def rule(offset: int, written: dict[str, Any] | None = None, streams: dict[str, Stream] = STREAMS) -> Row:
@@ -246,7 +246,7 @@ def test_a_failure_is_reported_once_whatever_is_lost_in_memory(store: Store) -> 
     declared = {"event_id": "id", "event_time": "at", "entities": ["name"]}
     fields = {"id": "string", "at": "timestamp", "name": "string", "value": "int64"}
     streams = streams_from_mapping({"counters": {**declared, "fields": fields}}, "here")
-    of = BucketPlan("checkpoint", "first", Path(), streams, (Route("counters", "name"),), 1, TOPICS, ())
+    of = BucketPlan("checkpoint", "first", Path(), streams, (ShuffleKey("counters", "name"),), 1, TOPICS, ())
     total = {
         "id": "total", "stream": "counters", "group_by": ["name"], "when": "total > 0",
         "measures": {"total": {"sum": "value", "over": "1h"}}, "effective": "2024-01-01T00:00:00Z",
@@ -401,15 +401,15 @@ def test_a_bucket_begins_with_the_state_it_is_given(made: list[Bucket], tmp_path
     book = plan(rules=EARLY).rule_book()
     config = JobConfig(STREAMS, tmp_path, buckets=1, shuffle_partitions=1)
     arrival = int((NOON + timedelta(minutes=2)).timestamp() * 1_000_000)
-    share = share_of(config, book, book.routes.index(Route("transactions", "customer_id")), arrival)
+    share = share_of(config, book, book.shuffle_keys.index(ShuffleKey("transactions", "customer_id")), arrival)
     one, two = (from_ipc(payment(f"t{minute}", minute).payload).drop_columns([PRIMARY]) for minute in (1, 2))
     announcement = {
         "event_id": "t3", "event_time": NOON + timedelta(minutes=3), "rule_id": "burst", "rule_version": 1,
         "revision": 4, "retracted": False, "rule_state": "active", "group": '{"customer_id":"ann"}',
         "measures": '{"payments":3}', "severity": "medium", "text": "", "muted": False, "mute": 0,
-        ROUTED_BY: "ann",
+        SHUFFLED_BY: "ann",
     }  # fmt: skip
-    announced = pa.Table.from_pylist([announcement], LEDGER_SCHEMA.append(pa.field(ROUTED_BY, pa.string())))
+    announced = pa.Table.from_pylist([announcement], LEDGER_SCHEMA.append(pa.field(SHUFFLED_BY, pa.string())))
     assert write_share(tmp_path, share, [one], announced, [two]) == 2
     store = Store(tmp_path)
     assert files_of(tmp_path, 0).before(1).clock == arrival

@@ -62,7 +62,7 @@ def test_a_rule_that_was_published_paused_gets_its_shuffle_key_when_it_is_resume
     run = Run(stream, [restart, *batches[:2], restart, *batches[2:]])
     judged = RunAgreement(run)
     assert not judged.complaints, script(run, judged.complaints)
-    assert judged.counts["routes"] == 1
+    assert judged.counts["shuffle_keys"] == 1
     assert judged.counts["cause_cold_start"] > 0
 
 

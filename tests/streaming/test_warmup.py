@@ -80,16 +80,16 @@ def test_every_partition_evaluates_a_rule(spark: "SparkSession", partitions: int
     """Each has an engine process of its own, and one that had none would compile with the first batch of traffic."""
     streams = load_streams()
     book = RuleBook(streams)
-    routes = tuple(book.routes)
-    for answer in made_up_rules(streams, routes):
+    shuffle_keys = tuple(book.shuffle_keys)
+    for answer in made_up_rules(streams, shuffle_keys):
         fold(book, answer)
-    buckets = buckets_for(partitions, routes)
-    packer = Packer(streams, routes, buckets, partitions, "rule-status", "clock", "quarantine", bounded=True)
+    buckets = buckets_for(partitions, shuffle_keys)
+    packer = Packer(streams, shuffle_keys, buckets, partitions, "rule-status", "clock", "quarantine", bounded=True)
     packed = packer.packed(record_columns(records(spark, list(streams.values()))).toArrow())
     evaluating = {
         bucket % partitions
         for bucket, kind, _ in packed
-        if kind is Packed.EVENTS and book.served_by(routes[bucket // buckets])
+        if kind is Packed.EVENTS and book.served_by(shuffle_keys[bucket // buckets])
     }
     assert evaluating == set(range(partitions))
 
@@ -101,7 +101,7 @@ def test_a_job_generates_no_code_that_its_warm_up_has_not(
     """Spark compiles the code for a query's sources and sink when it first runs; the warm-up publishes nothing."""
     own = kafka_topics.ensure()
     config = replace(job_config(own.settings, own.streams), warm_up_batches=4)
-    routes = tuple(RuleBook(own.streams).routes)
+    shuffle_keys = tuple(RuleBook(own.streams).shuffle_keys)
     session = spark.newSession()
     # so the code differs from what other tests have made Spark generate
     session.conf.set("spark.sql.ansi.enabled", "false")
@@ -120,11 +120,11 @@ def test_a_job_generates_no_code_that_its_warm_up_has_not(
         assert list(reader.all()) == []
     assert list(config.checkpoint.parent.glob(".*warm-up*")) == []
     plan = BucketPlan(
-        "job", "job", tmp_path / "state", own.streams, routes, config.buckets, config.topics,
-        made_up_rules(own.streams, routes),
+        "job", "job", tmp_path / "state", own.streams, shuffle_keys, config.buckets, config.topics,
+        made_up_rules(own.streams, shuffle_keys),
     )  # fmt: skip
     records = kafka_records(session, config, 1000)
-    rows = evaluated(records, config, packer_of(config, routes), BucketTasks.of(plan).run, places)
+    rows = evaluated(records, config, packer_of(config, shuffle_keys), BucketTasks.of(plan).run, places)
     query = started(rows, config, str(tmp_path / "query"), "job")
     query.processAllAvailable()
     finish(query)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from nightjar.contracts.rule_status import fold
-from nightjar.rules.rulebook import Record, Route, RuleBook
+from nightjar.rules.rulebook import Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.streaming.driver.answering import answer_to
 
@@ -27,7 +27,7 @@ def answered(
     book = RuleBook(streams)
     for record in after:
         fold(book, record)
-    running: list[Route] = list(book.routes)
+    running: list[ShuffleKey] = list(book.shuffle_keys)
     answers = []
     for offset, message in enumerate(messages, first):
         value = message if isinstance(message, bytes) else json.dumps(message).encode()

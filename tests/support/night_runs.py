@@ -46,7 +46,7 @@ class NightRun:
 
     def _may_wait(self, rule_id: str) -> bool:
         """Whether the rule's newest version may take effect only later."""
-        return self._run.primes or self.host.is_made(self.host.route_of_rule(rule_id))
+        return self._run.primes or self.host.is_made(self.host.shuffle_key_of_rule(rule_id))
 
     def _prime(self, step: Batch) -> None:
         """What the driver does before a batch for versions that wait for history."""

@@ -40,8 +40,8 @@ _CONTENT = (*_IDENTITY, "rule_state", "group", "measures", "severity", "text", "
 
 
 class Oracle:
-    """Follows the bucket of one route. serves: whether the route serves the group-by of a version; unread: its events
-    that were read before it began.
+    """Follows the bucket of one shuffle key. serves: whether the shuffle key serves the group-by of a version; unread:
+    its events that were read before it began.
 
     `complaints` of each batch are lines for people. overflown: rule id, version and measure wherever a value has been
     too large.

@@ -148,7 +148,7 @@ RULES = [
         before={"last": "customer_id", "over": "5m", "excluding_current": True},
     ),
     rule("of-all", [], "total % 7 = 0", total={"count": "*", "over": "2m", "where": "amount > 50"}),
-    # of which a route without wider windows folds what is older than twice the allowed lateness (S14.3)
+    # of which a shuffle key without wider windows folds what is older than twice the allowed lateness (S14.3)
     rule(
         "long-run", ["terminal_id"], "payments % 5 = 0", payments={"count": "*", "over": "30m", "resolution": "2m"},
         spent={"sum": "amount", "over": "40m", "resolution": "1m", "where": "amount > 20"},

@@ -94,10 +94,9 @@ class Run:
     """The steps of a job over a stream, the first a Restart. Events have `arrival`, `partition` and `offset`. Rules may
     group by other fields than entities: for these the job makes shuffle keys.
 
-    buckets: of each route. primes: whether versions whose windows reach back before the state wait for their history.
-    beside: ELSEWHERE,
-    where the job evaluates it too, which no restart undeclares then: a checkpoint refuses that; None: nothing is sent
-    to it, whether it is declared or not.
+    buckets: of each shuffle key. primes: whether versions whose windows reach back before the state wait for their
+    history. beside: ELSEWHERE, where the job evaluates it too, which no restart undeclares then: a checkpoint refuses
+    that; None: nothing is sent to it, whether it is declared or not.
     """
 
     declared: Stream

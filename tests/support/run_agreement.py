@@ -15,7 +15,7 @@ import pyarrow as pa
 from nightjar.cases.corrections import corrections_of
 from nightjar.rules.engine.plan import IN_TIME, Fold
 from nightjar.rules.engine.store import LATE, LONG_AGO
-from nightjar.rules.rulebook import Route
+from nightjar.rules.rulebook import ShuffleKey
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.evicting import evicting_early
 from tests.support.explained import disagreements, lake_of
@@ -46,7 +46,7 @@ class RunAgreement:
     def _streamed(self, folder: Path) -> Iterator[str]:
         self._host = host = StreamHost(self._run, folder)
         oracles, begun = list[Oracle](), list[int]()
-        self._made = dict[Route, int]()  # of routes that no entity field is: when (µs) a version first used it
+        self._made = dict[ShuffleKey, int]()  # of those that no entity field is: when (µs) a version first used it
         failed: set[tuple[str, int, str]] = set()
         for number, step in enumerate(self._run.steps):
             if isinstance(step, Restart):
@@ -94,9 +94,9 @@ class RunAgreement:
         host = self._host
         for at, times in enumerate(host.begun):
             if begun[at : at + 1] != [times]:
-                route = host.buckets[at]
-                serves = partial(self._serves, route)
-                oracles[at : at + 1] = [Oracle(self._declared[route.stream], serves, host.unread(at))]
+                key = host.buckets[at]
+                serves = partial(self._serves, key)
+                oracles[at : at + 1] = [Oracle(self._declared[key.stream], serves, host.unread(at))]
                 begun[at : at + 1] = [times]
                 self.counts["begun_again"] += times > 1
 
@@ -105,40 +105,40 @@ class RunAgreement:
         host, arrivals = self._host, self._answers.arrivals
         for name in self._evaluated:
             of_stream = zip(oracles, host.buckets, strict=True)
-            horizon = max(oracle.horizon for oracle, route in of_stream if route.stream == name)
+            horizon = max(oracle.horizon for oracle, key in of_stream if key.stream == name)
             for version in self._answers.of(name):
-                made = self._made.get(host.route_of(name, version.group_by), horizon)
+                made = self._made.get(host.shuffle_key_of(name, version.group_by), horizon)
                 about = version.rule_id, version.version
                 yield about, (arrivals[about], max(horizon, made))
 
-    def _serves(self, route: Route, version: Version) -> bool:
-        return self._host.route_of(route.stream, version.group_by) == route
+    def _serves(self, key: ShuffleKey, version: Version) -> bool:
+        return self._host.shuffle_key_of(key.stream, version.group_by) == key
 
     def _may_wait(self, answer: Answer) -> bool:
         """Whether a version may take effect only later."""
-        return self._run.primes or self._host.is_made(self._host.route_of_rule(answer.rule_id))
+        return self._run.primes or self._host.is_made(self._host.shuffle_key_of_rule(answer.rule_id))
 
     def _prime(self, step: Batch, oracles: list[Oracle], begun: list[int]) -> None:
-        """What the driver does before a batch for versions that wait for their route, or for history."""
+        """What the driver does before a batch for versions that wait for their shuffle key, or for history."""
         host = self._host
-        route = host.prepare(step)
+        key = host.prepare(step)
         self._renew(oracles, begun)
         for at, oracle in enumerate(oracles):
-            if host.buckets[at] == route:
+            if host.buckets[at] == key:
                 oracle.export()
         for activated in host.activate(step.at) if step.history in ("answer", "both") else ():
             name = activated.rule_id, activated.version
             self._answers.activate(*name, activated.effective, step.at)
             self._published[name] = step.at, LONG_AGO if self._run.primes else step.at
-            self.counts["routes"] += host.is_made(activated.route)
+            self.counts["shuffle_keys"] += host.is_made(activated.shuffle_key)
             if not self._run.primes:
-                self._made[activated.route] = step.at
+                self._made[activated.shuffle_key] = step.at
             if activated.has is not None:
                 self.counts["primed"] += 1
-                self.counts["primed_routes"] += host.is_made(activated.route)
+                self.counts["primed_shuffle_keys"] += host.is_made(activated.shuffle_key)
                 steps = {_fold(fold): since for fold, since in activated.has.steps.items()}
                 for at, oracle in enumerate(oracles):
-                    if host.buckets[at] == activated.route:
+                    if host.buckets[at] == activated.shuffle_key:
                         oracle.prime(activated.has.rows, steps)
 
     def _count(self, emitted: Emitted) -> None:

@@ -32,7 +32,7 @@ from nightjar.contracts.topics import Topics
 from nightjar.ingestion.event_schema import PRIMARY, events_schema
 from nightjar.rules.publishing import Answer as AnswerKind
 from nightjar.rules.publishing import Status
-from nightjar.rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
+from nightjar.rules.rulebook import WHOLE_STREAM, Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP, microseconds
 from nightjar.rules.versions import Primed, RuleVersion
@@ -76,21 +76,21 @@ class Activated:
     rule_id: str
     version: int
     effective: int
-    route: Route
+    shuffle_key: ShuffleKey
     has: Since | None
 
 
 class StreamHost:
-    """A job over the streams of a run. folder: takes its state; buckets: the route of each bucket; begun: how often
-    each has begun without state."""
+    """A job over the streams of a run. folder: takes its state; buckets: the shuffle key of each bucket; begun: how
+    often each has begun without state."""
 
     def __init__(self, run: Run, folder: Path) -> None:
         self._run = run
-        self._routes: list[Route] = []
-        self._dropped = frozenset[Route]()
-        self._lacks: dict[Route, dict[int, int]] = {}  # by partition the offset before which it has no event
+        self._shuffle_keys: list[ShuffleKey] = []
+        self._dropped = frozenset[ShuffleKey]()
+        self._lacks: dict[ShuffleKey, dict[int, int]] = {}  # by partition the offset before which it has no event
         self._clocks: dict[str, int] = {}  # that this start of the job has published
-        self.buckets: list[Route] = []
+        self.buckets: list[ShuffleKey] = []
         self.begun: list[int] = []
         self._state = folder
         self._version = 0
@@ -99,7 +99,7 @@ class StreamHost:
         self._executors: list[dict[Any, Any]] = [{}, {}] if len(run.steps) % 2 else [{}]
         self._delivered = 0  # answers that batches have brought
         self._read: dict[str, list[Event]] = {}
-        self._export: tuple[str, Route, Since] | None = None  # that no answer names yet
+        self._export: tuple[str, ShuffleKey, Since] | None = None  # that no answer names yet
         self._exports = 0
 
     @property
@@ -118,7 +118,7 @@ class StreamHost:
         self.book = RuleBook(self._streams)
         for answer in self._answers:
             fold(self.book, answer)
-        self._change_routes()
+        self._change_shuffle_keys()
         self._begin()
 
     def _begin(self) -> None:
@@ -126,52 +126,52 @@ class StreamHost:
         exports = [] if self._export is None else [self._export[0]]
         begin(self._state, self._version, f"run-{self._starts}", exports)
         self._plan = BucketPlan(
-            str(self._state), f"run-{self._starts}", self._state, self.book.streams, tuple(self._routes),
+            str(self._state), f"run-{self._starts}", self._state, self.book.streams, tuple(self._shuffle_keys),
             self._run.buckets, _TOPICS, tuple(self._answers), alerts_per_rule_and_hour=2,
         )  # fmt: skip
 
     def plan(self) -> None:
-        """Start the query again where versions wait for a route, or nothing needs one any more."""
+        """Start the query again where versions wait for a shuffle key, or nothing needs one any more."""
         lacking = self.book.wanted() - self._in_use
         if lacking or self.book.unused(self._clocks) & self._in_use:
             self._starts += 1
-            self._change_routes()
+            self._change_shuffle_keys()
             self._begin()
 
     @property
-    def _in_use(self) -> frozenset[Route]:
-        return frozenset(self._routes) - self._dropped
+    def _in_use(self) -> frozenset[ShuffleKey]:
+        return frozenset(self._shuffle_keys) - self._dropped
 
-    def route_of_rule(self, rule_id: str) -> Route:
-        """The route that serves the newest version of a rule that was accepted."""
+    def shuffle_key_of_rule(self, rule_id: str) -> ShuffleKey:
+        """The shuffle key that serves the newest version of a rule that was accepted."""
         rule = self.book.of_rule(rule_id)[-1].rule
-        return self.route_of(rule.stream, rule.group_by)
+        return self.shuffle_key_of(rule.stream, rule.group_by)
 
-    def is_made(self, route: Route) -> bool:
-        """Whether it is a route that the job has to make."""
-        return route.field not in self._streams[route.stream].entities
+    def is_made(self, key: ShuffleKey) -> bool:
+        """Whether it is a shuffle key that the job has to make."""
+        return key.field not in self._streams[key.stream].entities
 
-    def route_of(self, stream: str, group_by: tuple[str, ...]) -> Route:
-        """The route that serves a group-by of a rule that was accepted."""
+    def shuffle_key_of(self, stream: str, group_by: tuple[str, ...]) -> ShuffleKey:
+        """The shuffle key that serves a group-by of a rule that was accepted."""
         return self.book.serving[stream, group_by]
 
-    def _change_routes(self) -> None:
-        """Make the routes that versions have needed, and drop those that none needs; both are without state then."""
+    def _change_shuffle_keys(self) -> None:
+        """Make the shuffle keys that versions have needed, and drop those that none needs; both have no state then."""
         unused, wanted = self.book.unused(self._clocks), self.book.wanted()
-        added = [r for r in self.book.routes if self._run.evaluates(r.stream) and r not in self._routes]
+        added = [r for r in self.book.shuffle_keys if self._run.evaluates(r.stream) and r not in self._shuffle_keys]
         again = self._dropped & wanted
-        self._routes += added
-        self.buckets += [route for route in added for _ in range(self._run.buckets)]
+        self._shuffle_keys += added
+        self.buckets += [key for key in added for _ in range(self._run.buckets)]
         self.begun += [1 for _ in added for _ in range(self._run.buckets)]
         self._dropped = (self._dropped | unused) - again
-        for number, route in enumerate(self._routes):
-            if route in again | self._dropped:
-                remove(self._state, buckets_of(number, route, self._run.buckets))
-            if route in again:
-                for bucket in buckets_of(number, route, self._run.buckets):
+        for number, key in enumerate(self._shuffle_keys):
+            if key in again | self._dropped:
+                remove(self._state, buckets_of(number, key, self._run.buckets))
+            if key in again:
+                for bucket in buckets_of(number, key, self._run.buckets):
                     self.begun[bucket] += 1
-            if route in again or route in added:
-                self._lacks[route] = self._ends(route.stream)
+            if key in again or key in added:
+                self._lacks[key] = self._ends(key.stream)
 
     def _ends(self, stream: str) -> dict[int, int]:
         """By partition of a stream, the offset after the last event that was read."""
@@ -193,10 +193,10 @@ class StreamHost:
         for message in messages:
             record = Record(message.offset, message.arrival, json_text(message.written).encode())
             about = f"{_TOPICS.rules}-0-{message.offset}"
-            routes = self._in_use | {route for route in self.book.routes if not self._run.evaluates(route.stream)}
+            shuffle_keys = self._in_use | {key for key in self.book.shuffle_keys if not self._run.evaluates(key.stream)}
             history = self if self._run.primes else AS_IT_IS
             _, value = answer_to(
-                record, about, self.book, routes, self._delay, approvals=self._approvals, history=history
+                record, about, self.book, shuffle_keys, self._delay, approvals=self._approvals, history=history
             )
             self._answered(message.arrival, value)
             answers.append(value)
@@ -206,20 +206,20 @@ class StreamHost:
         self._answers.append(Record(len(self._answers), arrival, json.dumps(value).encode()))
         fold(self.book, self._answers[-1])
 
-    def lacking(self, version: RuleVersion, route: Route) -> str | None:
+    def lacking(self, version: RuleVersion, key: ShuffleKey) -> str | None:
         """See streaming.priming.history: of the versions that wait here for what priming.py gives them."""
         if not self._run.evaluates(version.rule.stream):
             return None
-        needs, coverage = needs_of(version, self._streams[route.stream]), self._coverage(route)
+        needs, coverage = needs_of(version, self._streams[key.stream]), self._coverage(key)
         if coverage is None:
-            has = not self._lacks[route]
+            has = not self._lacks[key]
         else:
             has = coverage.has(needs.since(max(version.effective, coverage.settled)), coverage.settled)
         return "it waits for its history" if needs and not has else None
 
-    def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
+    def find(self, version: RuleVersion, key: ShuffleKey, *, is_known: bool) -> Ready | None:
         """See streaming.priming.history: what there is."""
-        needs, coverage = needs_of(version, self._streams[route.stream]), self._coverage(route)
+        needs, coverage = needs_of(version, self._streams[key.stream]), self._coverage(key)
         if not needs:
             return Ready()
         if not is_known or coverage is None:
@@ -227,50 +227,50 @@ class StreamHost:
         since = needs.since(coverage.settled)
         if coverage.has(since, coverage.settled):
             return Ready(Primed(max(since.earliest if needs.steps else coverage.horizon, MIN_TIMESTAMP)))
-        if self._export is None or self._export[1] != route or not self._export[2].covers(since):
+        if self._export is None or self._export[1] != key or not self._export[2].covers(since):
             return None
         return Ready(Primed(max(self._export[2].earliest, MIN_TIMESTAMP), self._export[0]))
 
-    def _coverage(self, route: Route) -> Coverage | None:
+    def _coverage(self, key: ShuffleKey) -> Coverage | None:
         heads = {
             other: [
                 files_of(self._state, bucket, self._plan.run_id).before(self._version + 1)
                 for bucket in buckets_of(number, other, self._run.buckets)
             ]
-            for number, other in enumerate(self._routes)
-            if other.stream == route.stream
+            for number, other in enumerate(self._shuffle_keys)
+            if other.stream == key.stream
         }
-        if any(head.version == NOTHING for head in heads[route]):
+        if any(head.version == NOTHING for head in heads[key]):
             return None
-        lacks = {} if all(head.primed for head in heads[route]) else self._lacks[route]
-        return Coverage(tuple(heads[route]), lacks, max(head.settled for of in heads.values() for head in of))
+        lacks = {} if all(head.primed for head in heads[key]) else self._lacks[key]
+        return Coverage(tuple(heads[key]), lacks, max(head.settled for of in heads.values() for head in of))
 
     def _waiting(self) -> list[RuleVersion]:
         """The versions that wait, as far as the buckets know them, for nothing but history."""
         known = RuleBook(self._plan.streams)
         for answer in self._answers[: self._delivered]:
             fold(known, answer)
-        return [version for version in known.waiting if self.book.route_of(version.rule) in self._in_use]
+        return [version for version in known.waiting if self.book.shuffle_key_of(version.rule) in self._in_use]
 
-    def prepare(self, step: Batch) -> Route | None:
-        """What the driver does before a batch, but for answers; returns the route whose history was exported."""
+    def prepare(self, step: Batch) -> ShuffleKey | None:
+        """What the driver does before a batch, but for answers; returns the shuffle key whose history was exported."""
         if step.history not in ("export", "both"):
             return None
         self.plan()
         return self.export() if self._run.primes else None
 
-    def export(self) -> Route | None:
-        """Export the history of what waits, unless that is done; returns the route whose state lacks it."""
+    def export(self) -> ShuffleKey | None:
+        """Export the history of what waits, unless that is done; returns the shuffle key whose state lacks it."""
         for version in self._waiting() if self._export is None else ():
-            route = self.book.route_of(version.rule)
-            coverage, stream = self._coverage(route), self._streams[route.stream]
-            if coverage is None or self.find(version, route, is_known=True) is not None:
+            key = self.book.shuffle_key_of(version.rule)
+            coverage, stream = self._coverage(key), self._streams[key.stream]
+            if coverage is None or self.find(version, key, is_known=True) is not None:
                 continue
-            waiting = [v for v in self._waiting() if self.book.route_of(v.rule) == route]
+            waiting = [v for v in self._waiting() if self.book.shuffle_key_of(v.rule) == key]
             has = Since.of_all(needs_of(v, stream).since(coverage.settled) for v in waiting)
             self._exports += 1
             name, ends, read = f"export{self._exports}", self._ends(stream.name), self._read.get(stream.name, [])
-            first = self._routes.index(route) * self._run.buckets
+            first = self._shuffle_keys.index(key) * self._run.buckets
             shares = self.shares(stream.name, sorted(read, key=place))
             for at, lack in enumerate(coverage.lacking(has), first):
                 files = files_of(self._state, at, self._plan.run_id)
@@ -279,57 +279,57 @@ class StreamHost:
                 for some in range(0, len(shares[at]), 5):
                     writer.take(lake_table(shares[at][some : some + 5], stream))
                 writer.close()
-            self._export = name, route, has
-            return route
+            self._export = name, key, has
+            return key
         return None
 
     def activate(self, at: int) -> Iterator[Activated]:
-        """Answer that versions which waited take effect, at this time (µs): those whose route is there, and history."""
+        """Answer that versions which waited take effect, at this time (µs): those whose key is there, and history."""
         history, known = self if self._run.primes else AS_IT_IS, {(v.rule.id, v.version) for v in self._waiting()}
         for version in self.book.waiting:
-            route, name = self.book.route_of(version.rule), (version.rule.id, version.version)
-            if route not in self._in_use:
+            key, name = self.book.shuffle_key_of(version.rule), (version.rule.id, version.version)
+            if key not in self._in_use:
                 continue
-            ready = history.find(version, route, is_known=name in known)
+            ready = history.find(version, key, is_known=name in known)
             if ready is None:
                 continue
             effective, stated = at + self._delay, version.rule.effective
             if stated is not None:
                 effective = max(at, microseconds(stated)) if ready.primed is None else microseconds(stated)
             status = Status(AnswerKind.ACTIVE, *name, effective, primed=ready.primed)
-            _, value = answer_record(status, allowed_lateness=self._streams[route.stream].allowed_lateness)
+            _, value = answer_record(status, allowed_lateness=self._streams[key.stream].allowed_lateness)
             self._answered(at, value)
             has = None
             if ready.primed is not None and ready.primed.name and self._export is not None:
                 has, self._export = self._export[2], None
-            yield Activated(*name, effective, route, has)
+            yield Activated(*name, effective, key, has)
             if has is not None:
                 return  # what else the history serves is found in the state
 
     def shares(self, stream: str, events: list[Event]) -> list[list[Event]]:
         """By bucket, the events of a stream that belong to it."""
         of_bucket: list[list[Event]] = [[] for _ in self.buckets]
-        for number, route in enumerate(self._routes):
-            if route.stream != stream or route in self._dropped or not events:
+        for number, key in enumerate(self._shuffle_keys):
+            if key.stream != stream or key in self._dropped or not events:
                 continue
-            if route.field == WHOLE_STREAM:
+            if key.field == WHOLE_STREAM:
                 of_bucket[number * self._run.buckets] += events
                 continue
-            kind = self._streams[stream].fields[route.field].arrow
-            column = pa.array([event[route.field] for event in events], kind)
+            kind = self._streams[stream].fields[key.field].arrow
+            column = pa.array([event[key.field] for event in events], kind)
             for event, at in zip(events, bucket_numbers(column, self._run.buckets), strict=True):
                 of_bucket[number * self._run.buckets + at].append(event)
         return of_bucket
 
     def runs(self, bucket: int) -> bool:
         """Whether the bucket is one that batches are sent to."""
-        number, route = bucket // self._run.buckets, self.buckets[bucket]
-        return route not in self._dropped and bucket in buckets_of(number, route, self._run.buckets)
+        number, key = bucket // self._run.buckets, self.buckets[bucket]
+        return key not in self._dropped and bucket in buckets_of(number, key, self._run.buckets)
 
     def speaks(self, bucket: int) -> bool:
         """Whether this bucket reports the late ones of its events."""
-        route = self.buckets[bucket]
-        return route == next(other for other in self._routes if other.stream == route.stream)
+        key = self.buckets[bucket]
+        return key == next(other for other in self._shuffle_keys if other.stream == key.stream)
 
     def take(self, batch: Batch) -> list[Emitted]:
         """What each bucket emits. Raises AssertionError where a repeated attempt emits something else."""
@@ -368,9 +368,9 @@ class StreamHost:
             for name, stream in self._streams.items()
             for each in of_batch[name].events
         ]
-        dropped = frozenset(number for number, route in enumerate(self._routes) if route in self._dropped)
+        dropped = frozenset(number for number, key in enumerate(self._shuffle_keys) if key in self._dropped)
         packer = Packer(
-            self._streams, self._plan.routes, self._run.buckets, 1, _TOPICS.rule_status, _TOPICS.clock,
+            self._streams, self._plan.shuffle_keys, self._run.buckets, 1, _TOPICS.rule_status, _TOPICS.clock,
             _TOPICS.quarantine, bounded=False, dropped=dropped,
         )  # fmt: skip
         found: list[dict[str, list[bytes]]] = [{} for _ in self.buckets]
@@ -388,7 +388,7 @@ def _records(rows: list[tuple[str, int, int, int, bytes]]) -> pa.Table:
 
 
 def played(run: Run) -> Iterator[str]:
-    """What each route's bucket emits at each step, for people."""
+    """What each shuffle key's bucket emits at each step, for people."""
     with TemporaryDirectory(prefix="nightjar-run-") as folder:
         host = StreamHost(run, Path(folder))
         for number, step in enumerate(run.steps):
@@ -400,10 +400,10 @@ def played(run: Run) -> Iterator[str]:
                 yield f"step {number}, {activated}"
             for answer in host.answer(step.messages):
                 yield f"step {number}, answer: {json_text(answer)}"
-            for route, emitted in zip(host.buckets, host.take(step), strict=True):
+            for key, emitted in zip(host.buckets, host.take(step), strict=True):
                 for records in (emitted.rule_status, emitted.late, emitted.alerts):
                     for record in records:
-                        yield f"step {number}, {route.field}: {json_text(record)}"
+                        yield f"step {number}, {key.field}: {json_text(record)}"
 
 
 def lake_table(events: list[dict[str, Any]], stream: Stream) -> pa.Table:
