@@ -35,10 +35,10 @@ from nightjar.rules.streams import Stream
 from nightjar.streaming import kafka_clients
 from nightjar.streaming.config import JobConfig
 from nightjar.streaming.driver.answering import Answering
-from nightjar.streaming.driver.clock import Arrivals, clocks_of_positions
+from nightjar.streaming.driver.clock import Arrivals, clocks_of_progress
 from nightjar.streaming.priming.bootstrap_state import share_of, write_share
-from nightjar.streaming.state.checkpoint import Offsets, rebuilding
-from nightjar.streaming.state.epochs import take_over
+from nightjar.streaming.state.checkpoint import Checkpoint
+from nightjar.streaming.state.metadata import Offsets
 from nightjar.terminal.console import counted
 from nightjar.terminal.stages import Stages
 
@@ -80,7 +80,7 @@ def rebuild(
     refuse_others(settings)
     with sole_job(config.checkpoint) as fence, sole_writer(lake.root) as lake_fence:
         config, lake = replace(config, fence=fence), replace(lake, fence=lake_fence)
-        take_over(config.checkpoint, fence)
+        checkpoint = Checkpoint(config)
         for stream in streams.values():
             stream_state.refuse_other_fields(lake.root, stream)
         with stages.stage("Archive", f"{settings.bootstrap} to {lake.root}"):
@@ -102,8 +102,8 @@ def rebuild(
         unread = {stream.name: _unread(lake, stream, consumed, begins) for stream in streams.values()}
         clocks = _clocks(settings, config, begins) | {name: gap.arrival for name, gap in unread.items() if gap.offsets}
         events = announcements = 0
-        with rebuilding(config, book.shuffle_keys, begins) as (identity, folder):
-            for number, key in enumerate(identity.shuffle_keys):
+        with checkpoint.rebuilding(book.shuffle_keys, begins) as folder:
+            for number, key in enumerate(book.shuffle_keys):
                 stream = streams[key.stream]
                 with stages.stage(f"State of {stream.name} by {key.field or '(all)'}"):
                     share = share_of(config, book, number, clocks.get(stream.name))
@@ -180,4 +180,4 @@ def _clocks(settings: Settings, config: JobConfig, begins: Offsets) -> dict[str,
     ):
         sent = sender.send(config.topics.clock, Clock("rebuild", {}).encoded())
         stamped = sent.get(_DELIVERY_SECONDS).timestamp * 1000
-        return clocks_of_positions(config, Arrivals(config, client).positions(begins), stamped)
+        return clocks_of_progress(config, Arrivals(config, client).progress(begins), stamped)

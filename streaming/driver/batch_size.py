@@ -46,6 +46,11 @@ class BatchSize:
             return fitting
         return self.records
 
+    @property
+    def is_unfit(self) -> bool:
+        """Whether the current size is not the wanted one."""
+        return self.wanted != self.records
+
     def change(self) -> None:
         """Make the wanted size the current one."""
         self.records = self.wanted

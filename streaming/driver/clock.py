@@ -25,14 +25,14 @@ from nightjar.contracts.clock import Clock
 from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.rules.durations import MICROSECONDS
 from nightjar.streaming.config import JobConfig
+from nightjar.streaming.driver.pacing import Every
+from nightjar.streaming.state.metadata import Offsets
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
     from kafka.producer.future import FutureRecordMetadata
 
 _log = structlog.get_logger(__name__)
-
-Offsets = Mapping[str, Mapping[int, int]]
 
 # How long to wait in all for records that are known to exist (seconds): rule messages wait for it too.
 _FETCH_SECONDS = 1.0
@@ -55,7 +55,7 @@ class BrokerClock:
     """
 
     def __init__(self, host: Callable[[], int] = host_clock) -> None:
-        self._host = host
+        self.host = host
         self._stamp: int | None = None
         self._at = 0.0
         self._warned = False
@@ -74,7 +74,7 @@ class BrokerClock:
         """Use the time stamp (µs) of a record sent at `sent_at` (time.monotonic) and is acknowledged now."""
         self._stamp, self._at = max(stamp, self._stamp or stamp), time.monotonic()
         waited = int((self._at - sent_at) * 1_000_000)
-        acknowledged = self._host()
+        acknowledged = self.host()
         # The brokers stamped it at some time between sending and acknowledgement.
         skew = acknowledged - waited - stamp if stamp < acknowledged - waited else min(0, acknowledged - stamp)
         self.skew = skew
@@ -84,7 +84,7 @@ class BrokerClock:
 
 
 @dataclass(frozen=True)
-class Position:
+class PartitionProgress:
     """How far one partition has been read. end: its end offset; waiting, last: arrival (µs) of the first record not
     consumed and of the last record, None if there is none or it was not looked up."""
 
@@ -99,19 +99,19 @@ class Position:
         return max(0, self.end - self.consumed)
 
 
-def clock_of(partitions: list[Position], now: int | None) -> int | None:
+def clock_of(partitions: list[PartitionProgress], now: int | None) -> int | None:
     """A stream's clock in µs, None if unknown.
 
     now: a time before the end offsets were requested, by the brokers' clock; None if producers stamp arrivals, or if
     unknown.
     """
-    bounds = [position.waiting if position.lag else (position.last if now is None else now) for position in partitions]
+    bounds = [each.waiting if each.lag else (each.last if now is None else now) for each in partitions]
     known = [bound for bound in bounds if bound is not None]
     return min(known) if known and len(known) == len(bounds) else None
 
 
 class Arrivals:
-    """Looks up the positions in the partitions of the event topics."""
+    """Looks up the progress in the partitions of the event topics."""
 
     def __init__(self, config: JobConfig, consumer: KafkaConsumer) -> None:
         self._config = config
@@ -159,7 +159,7 @@ class Arrivals:
         days = (max(known) - min(known)) / MICROSECONDS["d"] if known else 0.0
         return sum(ends[partition] - begins[partition] for partition in held) / max(days, 1.0)
 
-    def positions(self, committed: Offsets) -> dict[str, list[Position]]:
+    def progress(self, committed: Offsets) -> dict[str, list[PartitionProgress]]:
         """Every partition of every stream, given the offsets of the last committed batch."""
         of_stream = self.partitions()
         every = [partition for partitions in of_stream.values() for partition in partitions]
@@ -168,14 +168,15 @@ class Arrivals:
         by_producer = self._config.arrival == "producer"
         deadline = time.monotonic() + _FETCH_SECONDS
 
-        def position(partition: TopicPartition) -> Position:
+        def progress(partition: TopicPartition) -> PartitionProgress:
             end = ends[partition]
             consumed = max(committed.get(partition.topic, {}).get(partition.partition, 0), begins[partition])
             waiting = self._arrival(partition, consumed, deadline) if consumed < end else None
             ended = by_producer and consumed >= end and end > begins[partition]
-            return Position(consumed, end, waiting, self._arrival(partition, end - 1, deadline) if ended else None)
+            last = self._arrival(partition, end - 1, deadline) if ended else None
+            return PartitionProgress(consumed, end, waiting, last)
 
-        return {stream: [position(partition) for partition in partitions] for stream, partitions in of_stream.items()}
+        return {stream: [progress(partition) for partition in partitions] for stream, partitions in of_stream.items()}
 
     def _arrival(self, partition: TopicPartition, offset: int, deadline: float) -> int | None:
         """The arrival of one record, µs; None if it could not be fetched in time."""
@@ -188,12 +189,12 @@ class Arrivals:
         return None
 
 
-def clocks_of_positions(
-    config: JobConfig, positions: Mapping[str, list[Position]], stamped: int | None
+def clocks_of_progress(
+    config: JobConfig, progress: Mapping[str, list[PartitionProgress]], stamped: int | None
 ) -> dict[str, int]:
     """The clocks (µs) that are known, by stream.
 
-    stamped: the brokers' time stamp of a record that was written before the positions were looked up; None if there is
+    stamped: the brokers' time stamp of a record that was written before the progress was looked up; None if there is
     none yet.
     """
     producers = config.arrival == "producer"
@@ -201,8 +202,8 @@ def clocks_of_positions(
     # Without a present, an idle stream has no clock where brokers stamp arrivals: that of its last record is too early.
     idle = {
         stream: partitions
-        for stream, partitions in positions.items()
-        if producers or now is not None or all(position.lag for position in partitions)
+        for stream, partitions in progress.items()
+        if producers or now is not None or all(each.lag for each in partitions)
     }
     clocks = {stream: clock_of(partitions, now) for stream, partitions in idle.items()}
     return {stream: clock for stream, clock in clocks.items() if clock is not None}
@@ -215,19 +216,18 @@ class ClockPublisher:
         self, config: JobConfig, brokers: BrokerClock, send: Callable[[str, bytes], FutureRecordMetadata]
     ) -> None:
         self._config, self._brokers, self._send = config, brokers, send
-        self._next = 0.0
+        self._interval = Every(config.clock_interval / 1_000_000)
 
     def publish_if_due(
-        self, run_id: str, positions: Mapping[str, list[Position]], stamped: int | None
+        self, run_id: str, progress: Mapping[str, list[PartitionProgress]], stamped: int | None
     ) -> Mapping[str, int]:
-        """Publish the clocks of these positions (see clocks_of_positions), if due; returns what it published.
+        """Publish the clocks of this progress (see clocks_of_progress), if due; returns what it published.
 
         run_id: the run of the query. The first record is sent for the time stamp that the brokers give it.
         """
-        if time.monotonic() < self._next:
+        if not self._interval.due():
             return {}
-        self._next = time.monotonic() + self._config.clock_interval / 1_000_000
-        clocks = {} if stamped is None else clocks_of_positions(self._config, positions, stamped)
+        clocks = {} if stamped is None else clocks_of_progress(self._config, progress, stamped)
         sent_at = time.monotonic()
         sent = self._send(self._config.topics.clock, Clock(run_id, clocks).encoded())
         sent.add_callback(lambda written: self._brokers.take(written.timestamp * 1000, sent_at))

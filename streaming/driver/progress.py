@@ -1,5 +1,5 @@
-"""The driver's part of the job's progress reports (contracts.job_progress), from Spark's progress and the positions in
-the partitions. The buckets' part: buckets/reports.py."""
+"""The driver's part of the job's progress reports (contracts.job_progress), from Spark's progress and that in the
+partitions. The buckets' part: buckets/reports.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nightjar.contracts.job_progress import Batches, Lag
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from nightjar.streaming.driver.clock import Position
+    from nightjar.streaming.driver.clock import PartitionProgress
 
 _log = structlog.get_logger(__name__)
 
@@ -74,18 +74,18 @@ def batches_report(progress: Iterable[Mapping[str, Any]]) -> Batches:
     }
 
 
-def lag_report(positions: Mapping[str, list[Position]], now: int | None) -> dict[str, Lag]:
+def lag_report(progress: Mapping[str, list[PartitionProgress]], now: int | None) -> dict[str, Lag]:
     """How far behind the job is, by stream.
 
     now: the brokers' present, µs; None if it is not known yet.
     """
     reported: dict[str, Lag] = {}
-    for stream, partitions in positions.items():
-        waiting = [position.waiting for position in partitions if position.lag and position.waiting is not None]
+    for stream, partitions in progress.items():
+        waiting = [each.waiting for each in partitions if each.lag and each.waiting is not None]
         seconds = 0.0 if now is None or not waiting else round(max(0, now - min(waiting)) / 1_000_000, 3)
         reported[stream] = {
-            "events": sum(position.lag for position in partitions),
+            "events": sum(each.lag for each in partitions),
             "seconds": seconds,
-            "end": sum(position.end for position in partitions),
+            "end": sum(each.end for each in partitions),
         }
     return reported

@@ -42,7 +42,8 @@ from nightjar.streaming.partitioning import buckets_of
 from nightjar.streaming.priming.coverage import Coverage, Needs, Since, needs_of
 from nightjar.streaming.priming.export_history import Request
 from nightjar.streaming.priming.history import Ready
-from nightjar.streaming.state.checkpoint import Identity, committed_heads, committed_offsets, state_folder
+from nightjar.streaming.state.checkpoint import Checkpoint
+from nightjar.streaming.state.metadata import Metadata
 from nightjar.streaming.state.state_files import export_of
 from nightjar.streaming.state.statelog import FIRST_INSTANT, NOTHING
 
@@ -58,10 +59,9 @@ _UNCLAIMED_SECONDS = 60.0
 class Priming:
     """Decides which versions are primed, and runs the exports. It is the job's `History`."""
 
-    def __init__(self, config: JobConfig) -> None:
+    def __init__(self, config: JobConfig, checkpoint: Checkpoint) -> None:
         self._config = config
-        self._identity: Identity | None = None
-        self._run_id = ""
+        self._checkpoint = checkpoint
         self._coverages: dict[ShuffleKey, tuple[float, Coverage | None]] = {}
         self._clocks: dict[str, int] = {}  # the latest that were published (µs), by stream
         self._wanted: dict[ShuffleKey, list[Needs]] = {}  # of versions that wait
@@ -70,9 +70,8 @@ class Priming:
         self._done: _Done | None = None
         self._retry_at = 0.0
 
-    def resume(self, identity: Identity, run_id: str) -> None:
-        """The checkpoint that counts from now on, and the run of the query that has written to it last."""
-        self._identity, self._run_id = identity, run_id
+    def restart(self) -> None:
+        """Another run of the query begins: what the one before it had is no longer of use."""
         self._coverages.clear()
 
     def note_clocks(self, clocks: Mapping[str, int]) -> None:
@@ -161,32 +160,38 @@ class Priming:
     def _lateness(self, key: ShuffleKey) -> int:
         return self._config.streams[key.stream].allowed_lateness
 
+    @property
+    def _metadata(self) -> Metadata:
+        found = self._checkpoint.metadata
+        assert found is not None  # noqa: S101  whose shuffle keys are looked at has one
+        return found
+
     def _looks_at(self, key: ShuffleKey) -> bool:
-        return bool(self._config.priming_rate) and self._identity is not None and key in self._identity.shuffle_keys
+        metadata = self._checkpoint.metadata
+        return bool(self._config.priming_rate) and metadata is not None and key in metadata.shuffle_keys
 
     def _lacks_before(self, key: ShuffleKey) -> Mapping[int, int]:
-        """See Identity; of a shuffle key of the identity."""
-        assert self._identity is not None  # noqa: S101  it has the shuffle key
-        topic = self._config.streams[key.stream].topic
-        return self._identity.lacks_before(self._identity.shuffle_keys.index(key), topic)
+        """See Metadata; of a shuffle key of the checkpoint."""
+        number = self._metadata.shuffle_keys.index(key)
+        return self._metadata.lacks_before(number, self._config.streams[key.stream].topic)
 
     def _coverage(self, key: ShuffleKey) -> Coverage | None:
         """That of the shuffle key by the last committed batch; None where it is not known, or does not matter."""
-        if self._identity is None or not self._looks_at(key):
+        if not self._looks_at(key):
             return None
         at, known = self._coverages.get(key, (0.0, None))
         if known is None or time.monotonic() > at + _LOOK_SECONDS:
-            known = self._look(self._identity, key)
+            known = self._look(key)
             self._coverages[key] = time.monotonic(), known
         return known
 
-    def _look(self, identity: Identity, key: ShuffleKey) -> Coverage | None:
-        config = self._config
-        of_stream = {n: other for n, other in enumerate(identity.shuffle_keys) if other.stream == key.stream}
+    def _look(self, key: ShuffleKey) -> Coverage | None:
+        """That of a shuffle key of the checkpoint, looked up now."""
+        buckets = self._config.buckets
+        of_stream = {n: other for n, other in enumerate(self._metadata.shuffle_keys) if other.stream == key.stream}
         try:
             of = {
-                other: committed_heads(config, self._run_id, buckets_of(n, other, config.buckets))
-                for n, other in of_stream.items()
+                other: self._checkpoint.committed_heads(buckets_of(n, other, buckets)) for n, other in of_stream.items()
             }
         except RuntimeError:  # a batch was committed meanwhile
             return None
@@ -199,16 +204,15 @@ class Priming:
         return Coverage(tuple(heads), lacks, settled)
 
     def _start(self, key: ShuffleKey, needs: list[Needs]) -> None:
-        config, identity = self._config, self._identity
-        assert identity is not None  # noqa: S101  versions are looked up in its shuffle keys
+        config, checkpoint = self._config, self._checkpoint
         topic = config.streams[key.stream].topic
-        until = committed_offsets(config).get(topic, {})  # before the heads: what these hold as late may be later
-        coverage = self._look(identity, key)
+        until = checkpoint.committed_offsets().get(topic, {})  # before the heads: what these hold as late may be later
+        coverage = self._look(key)
         if coverage is None:
             return
         has = Since.of_all(each.since(coverage.settled) for each in needs)
         request = Request(
-            config, uuid.uuid4().hex[:12], identity.shuffle_keys.index(key), key, state_folder(config), until,
+            config, uuid.uuid4().hex[:12], self._metadata.shuffle_keys.index(key), key, checkpoint.state, until,
             coverage.lacking(has), tuple(head.first for head in coverage.heads),
         )  # fmt: skip
         self._running = _Export(request, has)

@@ -29,7 +29,7 @@ from nightjar.rules.timestamps import microseconds
 from nightjar.rules.versions import Primed, RuleSet, Superseded
 from nightjar.streaming.buckets.output_records import alert_records, late_records, sent_at_of
 from nightjar.streaming.driver.answering import answer_to
-from nightjar.streaming.driver.clock import Position
+from nightjar.streaming.driver.clock import PartitionProgress
 from nightjar.streaming.driver.progress import batches_report, lag_report
 from tools.schemas import FOLDER, schemas, text
 
@@ -194,7 +194,7 @@ def test_reports() -> None:
     for batches in ([], [spark]):
         report = {
             "kind": "job", "state": "running", "run_id": "i", "process": 1, "at": 5, "skew": None,
-            **batches_report(batches), "lag": lag_report({"transactions": [Position(1, 3, 5)]}, 10),
+            **batches_report(batches), "lag": lag_report({"transactions": [PartitionProgress(1, 3, 5)]}, 10),
             "consumed": {"transactions": {0: 7}}, "began": {}, "rules": {"versions": 1, "answers": 2, "skipped": 0},
         }  # fmt: skip
         value = json.dumps(report).encode()

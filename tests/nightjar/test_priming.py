@@ -10,7 +10,7 @@ from nightjar.configuration.lake import lake_config
 from nightjar.lake.archive import archive
 from nightjar.rules.timestamps import iso_text
 from nightjar.streaming.config import JobConfig
-from nightjar.streaming.state.checkpoint import committed_heads, last_run, state_folder
+from nightjar.streaming.state.checkpoint import Checkpoint
 from tests.support.job_host import CaseRun
 from tests.support.places import MINUTE, NOON, Place, Row, final, place_of, rule, truth
 from tests.support.topics import TestTopics
@@ -92,10 +92,8 @@ class Story:
     @property
     def horizon(self) -> int:
         """That of the buckets of the first shuffle key."""
-        found = last_run(self.job.config)
-        assert found is not None
         try:
-            return min(head.horizon for head in committed_heads(self.job.config, found[1], range(2)))
+            return min(head.horizon for head in Checkpoint(self.job.config).committed_heads(range(2)))
         except RuntimeError:  # a batch was committed meanwhile
             return 0
 
@@ -113,7 +111,7 @@ class Story:
 
 def entries(config: JobConfig, pattern: str) -> list[str]:
     """The files of exports."""
-    return [file.name for file in state_folder(config).glob(f"*/{pattern}")]
+    return [file.name for file in Checkpoint(config).state.glob(f"*/{pattern}")]
 
 
 def test_a_primed_rule_misses_nothing_in_its_first_window(place: Place, spark: "SparkSession") -> None:

@@ -17,7 +17,7 @@ from nightjar.kafka.clients import admin, producer
 from nightjar.lake.archive import archive
 from nightjar.operations.rebuild import rebuild
 from nightjar.rules.errors import NightjarError
-from nightjar.streaming.state.checkpoint import committed_offsets, refuse_unfit
+from nightjar.streaming.state.checkpoint import Checkpoint
 from nightjar.terminal.stages import Stages
 from tests.support.command import run
 from tests.support.job_host import CaseRun, ends_of_batches
@@ -68,7 +68,9 @@ def test_a_crashed_job_resumes_from_the_lake_with_other_buckets(place: Place, sp
         job.take(Step(NOON - MINUTE, crash=False, rules=rules, events=()))
         place.send(first)
         half = len(events) // 2
-        job.wait_for(lambda: total(committed_offsets(job.config).get(topic, {})) >= half, "half of the events")
+        job.wait_for(
+            lambda: total(Checkpoint(job.config).committed_offsets().get(topic, {})) >= half, "half of the events"
+        )
         job.crash()
     archive(spark, lake_config(settings, streams))
     reports = max(
@@ -88,10 +90,12 @@ def test_a_crashed_job_resumes_from_the_lake_with_other_buckets(place: Place, sp
     assert done.announcements > 0
     assert 0 < done.events < 3 * total(begins), "less than all of them, once a shuffle key: the oldest are of no use"
     with pytest.raises(NightjarError, match="made with buckets = 3, and the setting is 2"):
-        refuse_unfit(job_config(settings, streams))
+        Checkpoint(job_config(settings, streams)).refuse_unfit()
     config = job_config(wider, streams)
     with CaseRun(spark, wider, streams) as job:
-        job.wait_for(lambda: total(committed_offsets(config)[topic]) == len(events), "the rest of the events")
+        job.wait_for(
+            lambda: total(Checkpoint(config).committed_offsets()[topic]) == len(events), "the rest of the events"
+        )
     read = ends_of_batches(config)[0][topic]
     assert total(begins) < total(read) <= total(begins) + _BATCH, "it did not begin from nothing"
 

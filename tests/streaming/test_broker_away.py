@@ -11,7 +11,7 @@ from structlog.testing import CapturingLogger
 
 from nightjar.cases.model import Message, Step
 from nightjar.rules.timestamps import iso_text, parse_timestamp
-from nightjar.streaming import job as streaming_job
+from nightjar.streaming.driver import outbox
 from tests.support.job_host import logins_job
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_the_job_survives_and_reports_again(
 ) -> None:
     """A broker that is killed and comes back costs time: the same run of the job takes rules and events after it."""
     log = CapturingLogger()
-    monkeypatch.setattr(streaming_job, "_log", log)
+    monkeypatch.setattr(outbox, "_log", log)
     with logins_job(spark, tmp_path) as (broker, job):
         job.take(step(0, RULE))
         job.await_reported()

@@ -11,11 +11,11 @@ import pytest
 from nightjar.contracts.clock import Clock
 from nightjar.rules.streams import load_streams
 from nightjar.streaming.config import JobConfig
-from nightjar.streaming.driver.clock import BrokerClock, Position, clock_of, clocks_of_positions
+from nightjar.streaming.driver.clock import BrokerClock, PartitionProgress, clock_of, clocks_of_progress
 
-CAUGHT_UP = Position(consumed=5, end=5, last=70)
-BEHIND = Position(consumed=3, end=5, waiting=40, last=70)
-NEVER_USED = Position(consumed=0, end=0)
+CAUGHT_UP = PartitionProgress(consumed=5, end=5, last=70)
+BEHIND = PartitionProgress(consumed=3, end=5, waiting=40, last=70)
+NEVER_USED = PartitionProgress(consumed=0, end=0)
 CONFIG = JobConfig(load_streams(), Path(), clock_margin=10)
 
 
@@ -38,7 +38,7 @@ CONFIG = JobConfig(load_streams(), Path(), clock_margin=10)
     ],
 )  # fmt: skip
 def test_clock_is_before_every_record_yet_to_be_consumed(
-    partitions: list[Position], now: int | None, clock: int | None
+    partitions: list[PartitionProgress], now: int | None, clock: int | None
 ) -> None:
     """And nothing is reported if that is unknown."""
     assert clock_of(partitions, now) == clock
@@ -46,15 +46,15 @@ def test_clock_is_before_every_record_yet_to_be_consumed(
 
 def test_the_present_has_a_margin_and_is_known_only_if_brokers_stamp() -> None:
     """A broker's clock may be a little behind this machine's; a producer's has nothing to do with it."""
-    positions = {"logins": [CAUGHT_UP], "payments": [replace(BEHIND, waiting=None)]}
-    assert clocks_of_positions(CONFIG, positions, 100) == {"logins": 90}
-    assert clocks_of_positions(replace(CONFIG, arrival="producer"), positions, 100) == {"logins": 70}
+    progress = {"logins": [CAUGHT_UP], "payments": [replace(BEHIND, waiting=None)]}
+    assert clocks_of_progress(CONFIG, progress, 100) == {"logins": 90}
+    assert clocks_of_progress(replace(CONFIG, arrival="producer"), progress, 100) == {"logins": 70}
 
 
 def test_without_a_stamp_of_the_brokers_only_what_waits_has_a_clock() -> None:
     """The host's own clock is never taken for the present."""
-    positions = {"logins": [CAUGHT_UP], "payments": [BEHIND], "transactions": [BEHIND, CAUGHT_UP]}
-    assert clocks_of_positions(CONFIG, positions, None) == {"payments": 40}
+    progress = {"logins": [CAUGHT_UP], "payments": [BEHIND], "transactions": [BEHIND, CAUGHT_UP]}
+    assert clocks_of_progress(CONFIG, progress, None) == {"payments": 40}
 
 
 HOUR = 3_600_000_000
@@ -86,4 +86,4 @@ def test_record_names_the_run() -> None:
 
 def test_lag_is_never_negative() -> None:
     """A topic that was cut short behind what is committed has no lag."""
-    assert (BEHIND.lag, Position(consumed=5, end=3).lag) == (2, 0)
+    assert (BEHIND.lag, PartitionProgress(consumed=5, end=3).lag) == (2, 0)

@@ -16,7 +16,7 @@ from nightjar.local.job_process import JobProcess
 from nightjar.operations.job_watch import await_consumed, await_running
 from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.timestamps import iso_text
-from nightjar.streaming.state.checkpoint import last_run, query_folder
+from nightjar.streaming.state.checkpoint import Checkpoint
 from tests.support.command import run
 from tests.support.places import MINUTE, NOON, RULES, SECONDS, Place, Row, final, history, place_of, rule, truth, until
 from tests.support.topics import TestTopics
@@ -84,9 +84,9 @@ def payment(number: int, at: int, amount: int) -> tuple[int, Row]:
 
 def dropped(place: Place) -> set[ShuffleKey]:
     """The shuffle keys that the job has dropped."""
-    found = last_run(job_config(place.topics.settings, place.topics.streams))
+    found = Checkpoint(job_config(place.topics.settings, place.topics.streams)).metadata
     assert found is not None
-    return set(found[0].shuffle_keys) - set(found[0].in_use)
+    return set(found.shuffle_keys) - set(found.in_use)
 
 
 def test_rules_and_shuffle_keys_change_while_it_runs_and_a_stop_loses_nothing(place: Place) -> None:
@@ -164,7 +164,7 @@ def test_rules_and_shuffle_keys_change_while_it_runs_and_a_stop_loses_nothing(pl
     file.write_text(file.read_text().replace('"decimal(12,2)"', '"decimal(12,3)"'))
     refused = run("stream", code=2, environment=environment, folder=place.folder).stderr
     assert "streams.transactions.fields.amount was decimal(12,2) and is decimal(12,3)" in refused
-    (query_folder(job_config(place.topics.settings, place.topics.streams)).parent / "nightjar.json").unlink()
+    (Checkpoint(job_config(place.topics.settings, place.topics.streams)).query.parent / "nightjar.json").unlink()
     refused = run("stream", code=2, environment=place.environment(), folder=place.folder).stderr
     assert "nightjar.json is missing" in refused
     assert "A new folder as checkpoint_dir" in refused

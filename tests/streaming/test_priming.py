@@ -13,7 +13,7 @@ from nightjar.rules.streams import load_streams
 from nightjar.rules.versions import RuleVersion
 from nightjar.streaming.config import JobConfig
 from nightjar.streaming.priming.priming import Priming
-from nightjar.streaming.state.checkpoint import query_folder, settle
+from nightjar.streaming.state.checkpoint import Checkpoint
 
 STREAMS = load_streams()
 TOPIC = STREAMS["transactions"].topic
@@ -31,18 +31,19 @@ def version(**changes: Any) -> RuleVersion:
 def config(tmp_path: Path) -> JobConfig:
     """A job that has read nine transactions, and then added a shuffle key, for which there has been no batch yet."""
     made = JobConfig(STREAMS, tmp_path / "checkpoint", priming_rate=1000)
-    settle(made, RuleBook(STREAMS).shuffle_keys)
+    checkpoint = Checkpoint(made)
+    checkpoint.settle(RuleBook(STREAMS).shuffle_keys)
     for folder, content in (("commits", ""), ("offsets", f"v1\n{{}}\n{json.dumps({TOPIC: {'0': 9}})}")):
-        (query_folder(made) / folder).mkdir(parents=True)
-        (query_folder(made) / folder / "0").write_text(content)
+        (checkpoint.query / folder).mkdir(parents=True)
+        (checkpoint.query / folder / "0").write_text(content)
     return made
 
 
 def primings(config: JobConfig) -> Priming:
     """Of a job with this configuration that runs with the added shuffle key."""
-    priming = Priming(config)
-    priming.resume(settle(config, [*RuleBook(STREAMS).shuffle_keys, ADDED]), "run")
-    return priming
+    checkpoint = Checkpoint(config)
+    checkpoint.settle([*RuleBook(STREAMS).shuffle_keys, ADDED])
+    return Priming(config, checkpoint)
 
 
 def test_a_version_on_a_new_shuffle_key_waits_also_before_the_first_batch_of_its_buckets(config: JobConfig) -> None:

@@ -28,7 +28,7 @@ from nightjar.storage.objects import ObjectPath
 from nightjar.streaming import job
 from nightjar.streaming.config import JobConfig
 from nightjar.streaming.driver.clock import host_clock
-from nightjar.streaming.state.checkpoint import committed_offsets, query_folder
+from nightjar.streaming.state.checkpoint import Checkpoint
 from tests.support.together import Part, Together
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class CaseRun:
 
     def await_reported(self) -> None:
         """Wait until the job has reported on its progress topic the offsets that it has committed by now."""
-        committed = committed_offsets(self.config)
+        committed = Checkpoint(self.config).committed_offsets()
         report: dict[str, Any] = {}
 
         def is_reported() -> bool:
@@ -161,7 +161,7 @@ class CaseRun:
         return ("ACTIVE", *version) in {(a["status"], a["rule_id"], a["rule_version"]) for a in self.answers}
 
     def _consumed(self, ends: Mapping[tuple[str, int], int]) -> bool:
-        committed = committed_offsets(self.config)
+        committed = Checkpoint(self.config).committed_offsets()
         return all(committed.get(topic, {}).get(partition, 0) >= end for (topic, partition), end in ends.items())
 
     def wait_for(self, condition: Callable[[], bool], what: str, state: object = None) -> None:
@@ -182,7 +182,7 @@ class CaseRun:
 
 def ends_of_batches(config: JobConfig) -> list[dict[str, dict[str, int]]]:
     """Where each batch that Spark still knows of ended: topic to partition to offset, the first batch first."""
-    files = [file for file in (query_folder(config) / "offsets").iterdir() if file.name.isdigit()]
+    files = [file for file in (Checkpoint(config).query / "offsets").iterdir() if file.name.isdigit()]
     return [json.loads(file.read_text().splitlines()[2]) for file in sorted(files, key=lambda file: int(file.name))]
 
 

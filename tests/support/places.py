@@ -21,7 +21,7 @@ from nightjar.local.job_process import JobProcess
 from nightjar.rules.engine import Engine
 from nightjar.rules.streams import SHIPPED
 from nightjar.rules.timestamps import iso_text, parse_timestamp
-from nightjar.streaming.state.checkpoint import committed_offsets
+from nightjar.streaming.state.checkpoint import Checkpoint
 from tests.support.topics import TestTopics
 
 SECONDS = 180.0
@@ -106,7 +106,7 @@ class Place:
     @property
     def committed(self) -> Mapping[str, Mapping[int, int]]:
         """The offsets of the last committed batch."""
-        return committed_offsets(job_config(self.topics.settings, self.topics.streams))
+        return Checkpoint(job_config(self.topics.settings, self.topics.streams)).committed_offsets()
 
     def consumed(self) -> bool:
         """Whether the job has committed all events that were sent."""

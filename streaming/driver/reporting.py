@@ -1,0 +1,74 @@
+"""The job's reports on its progress, and with them the clocks of its streams."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from nightjar.contracts.job_progress import DRIVER_KEY, JobReport
+from nightjar.contracts.json_text import ascii_json
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.driver.clock import Arrivals, BrokerClock, ClockPublisher, PartitionProgress
+from nightjar.streaming.driver.outbox import Outbox
+from nightjar.streaming.driver.progress import batches_report, lag_report
+from nightjar.streaming.driver.rule_changes import RuleChanges
+from nightjar.streaming.state.checkpoint import Checkpoint
+from nightjar.streaming.state.metadata import Offsets
+
+
+class Reporter:
+    """Publishes the reports, and the clocks when due; `rules` learns of these."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        checkpoint: Checkpoint,
+        rules: RuleChanges,
+        *,
+        arrivals: Arrivals,
+        brokers: BrokerClock,
+        outbox: Outbox,
+    ) -> None:
+        self._topic = config.topics.job_progress
+        self._checkpoint, self._rules = checkpoint, rules
+        self._arrivals, self._brokers, self._outbox = arrivals, brokers, outbox
+        self._clocks = ClockPublisher(config, brokers, outbox.send)
+
+    def report(self, state: str, batches: list[dict[str, Any]]) -> None:
+        """Publish the job's state and progress. batches: Spark's progress of those since the last report.
+
+        Raises KafkaError if no broker answers.
+        """
+        # looked up after the brokers stamped the last clock: what arrived before it is in the partitions' progress
+        stamped, committed = self._brokers.stamped, self._checkpoint.committed_offsets()
+        progress = self._arrivals.progress(committed)
+        report = self._job_report(state, batches, progress, committed)
+        self._outbox.send(self._topic, ascii_json(report), key=DRIVER_KEY)
+        if state != "running":
+            return
+        if clocks := self._clocks.publish_if_due(self._checkpoint.run_id, progress, stamped):
+            self._rules.conclude(clocks, committed)
+
+    def _job_report(
+        self,
+        state: str,
+        batches: list[dict[str, Any]],
+        progress: Mapping[str, list[PartitionProgress]],
+        committed: Offsets,
+    ) -> JobReport:
+        book, metadata = self._rules.answering.book, self._checkpoint.metadata
+        return {
+            "kind": "job",
+            "state": state,
+            "run_id": self._checkpoint.run_id,
+            "process": os.getpid(),
+            "at": self._brokers.host(),
+            "skew": self._brokers.skew,
+            **batches_report(batches),
+            "lag": lag_report(progress, self._brokers.now()),
+            "consumed": committed,
+            "began": (metadata.began if metadata else None) or {},
+            "priming": self._rules.priming.report(),
+            "rules": {"versions": len(book.answered), "answers": book.next_offset, "skipped": book.skipped},
+        }

@@ -1,0 +1,73 @@
+"""What the driver does for the rules beside the query: answers, history, ends, and caps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from nightjar.contracts.clock import Clock
+from nightjar.rules.rulebook import ShuffleKey
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.driver.answering import Answering
+from nightjar.streaming.driver.outbox import Outbox
+from nightjar.streaming.driver.overflow import CapWatch
+from nightjar.streaming.priming.priming import Priming
+from nightjar.streaming.state.checkpoint import Checkpoint
+from nightjar.streaming.state.metadata import Metadata, Offsets
+
+
+class RuleChanges:
+    """Follows the rules, and determines the shuffle keys that the query needs for them.
+
+    cap: watches the alerts of an hour; None where there may be any number.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        checkpoint: Checkpoint,
+        answering: Answering,
+        priming: Priming,
+        *,
+        outbox: Outbox,
+        cap: CapWatch | None,
+    ) -> None:
+        self.answering, self.priming = answering, priming
+        self._topics = config.topics
+        self._checkpoint, self._outbox, self._cap = checkpoint, outbox, cap
+        self._clocked: Mapping[str, int] = {}
+        self._unused: frozenset[ShuffleKey] = frozenset()
+
+    def settle(self, begins: Callable[[], Offsets]) -> Metadata:
+        """Answer all messages, and store the shuffle keys of all rules. begins: as in `Checkpoint.settle`."""
+        self.answering.catch_up()
+        book = self.answering.book
+        self._unused = book.unused(self._clocked)
+        settled = self._checkpoint.settle(book.shuffle_keys, begins, unused=self._unused, wanted=book.wanted())
+        self.answering.run_with(settled.in_use)
+        return settled
+
+    @property
+    def need_other_keys(self) -> bool:
+        """Whether a version waits for a shuffle key, or one is out of use."""
+        metadata = self._checkpoint.metadata
+        in_use = metadata.in_use if metadata is not None else ()
+        return self.answering.lacks_shuffle_key or not self._unused.isdisjoint(in_use)
+
+    def answered(self, offsets: Offsets) -> int:
+        """The offset of `rule-status` among these."""
+        return offsets.get(self._topics.rule_status, {}).get(0, 0)
+
+    def follow(self) -> None:
+        """Answer what is new, go on with priming, and publish which caps have been reached."""
+        self.answering.poll()
+        self.priming.step()
+        if self.answering.owes and not self.answering.lacks_shuffle_key:
+            self.answering.activate(self.answered(self._checkpoint.committed_offsets()))
+        if self._cap is not None and (reached := self._cap.reached()):
+            self._outbox.send(self._topics.clock, Clock(self._checkpoint.run_id, {}, reached).encoded())
+
+    def conclude(self, clocks: Mapping[str, int], committed: Offsets) -> None:
+        """See which versions and shuffle keys have ended by these clocks (µs, by stream), which were published."""
+        self.priming.note_clocks(clocks)
+        self._clocked, self._unused = clocks, self.answering.book.unused(clocks)
+        self.answering.conclude(clocks, self.answered(committed))
