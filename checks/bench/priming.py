@@ -61,7 +61,7 @@ def filled(files: BucketFiles, events: pa.Table) -> tuple[Bucket, Head]:
         part = events.slice(at, BATCH)
         engine = bucket.engine
         delta = engine.advance(part, times[min(at + BATCH, events.num_rows) - 1].as_py()).delta
-        head = log.append(head, delta, engine.horizon, engine.clock, settled=engine.settled)
+        head = log.append(head, delta, engine.position)
         files.remove_before(head)
     bucket.book = book(rule("10m"), rule("4h"))
     bucket.engine.set_rules(bucket.book.ruleset, bucket.book.served_by(SHUFFLE_KEY))
@@ -83,7 +83,7 @@ def turn(events: pa.Table) -> tuple[float, float, int]:
         after, delta = took[0].head, took[0].delta
         engine = bucket.engine
         log = StateLog(files, STREAM.event_time)
-        after = log.append(after, delta, engine.horizon, engine.clock, settled=engine.settled)
+        after = log.append(after, delta, engine.position)
         again = Resident(Bucket(STREAM, SHUFFLE_KEY, bucket.book))
         restarted = timed(lambda: again.read(after, files))
         assert again.bucket.engine.retained == engine.retained

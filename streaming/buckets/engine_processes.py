@@ -33,10 +33,13 @@ from typing import Any, NoReturn
 _FOLDER = "NIGHTJAR_ENGINE_PROCESSES"
 _STARTER = "starter"
 _BACKLOG = 64
-# Programs that an engine process keeps: those of several jobs of one Spark, and of their earlier runs.
+# Programs that an engine process keeps: those of several jobs of one Spark.
 _PROGRAMS = 8
 
 _WANTED, _DONE, _FAILED = "program wanted", "done", "failed"
+
+# By owner, the name of its program and the program.
+Programs = OrderedDict[str, tuple[str, Callable[[Any], Any]]]
 
 # This worker's connections to engine processes, by path.
 _connections: dict[str, Connection] = {}
@@ -46,9 +49,11 @@ _connections: dict[str, Connection] = {}
 class Remote:
     """A program (a callable of one argument) that engine processes run.
 
-    name: unique among programs and runs; pickled: the program.
+    owner: whose it is: an engine process keeps the last program of each owner, and frees what the one before had. name:
+    unique among programs; pickled: the program.
     """
 
+    owner: str
     name: str
     pickled: bytes
 
@@ -61,7 +66,7 @@ class Remote:
         path = f"{os.environ[_FOLDER]}/{number}"
         try:
             connection = _connections.pop(path, None) or _connected(path, number)
-            connection.send((self.name, request))
+            connection.send((self.owner, self.name, request))
             outcome, value = connection.recv()
             if outcome == _WANTED:
                 connection.send_bytes(self.pickled)
@@ -155,7 +160,7 @@ def _accepted(listener: socket.socket) -> Connection:
 
 def _run_programs(listener: socket.socket, alive: int) -> None:
     """An engine process: answers one request after the other, until no worker is left."""
-    programs: OrderedDict[str, Callable[[Any], Any]] = OrderedDict()
+    programs: Programs = OrderedDict()
     workers: list[Connection] = []
     while True:
         for ready in wait([listener, alive, *workers]):
@@ -172,20 +177,20 @@ def _run_programs(listener: socket.socket, alive: int) -> None:
                 ready.close()
 
 
-def _answer(worker: Connection, programs: OrderedDict[str, Callable[[Any], Any]]) -> None:
+def _answer(worker: Connection, programs: Programs) -> None:
     """Raises EOFError or OSError if the worker has ended."""
-    name, request = worker.recv()
+    owner, name, request = worker.recv()
     pickled = None
-    if name not in programs:
+    if owner not in programs or programs[owner][0] != name:
         worker.send((_WANTED, None))
         pickled = worker.recv_bytes()
     try:
         if pickled is not None:
-            programs[name] = pickle.loads(pickled)  # noqa: S301  the driver's, as everything that Spark's workers run
+            programs[owner] = name, pickle.loads(pickled)  # noqa: S301  the driver's, as all that Spark's workers run
             if len(programs) > _PROGRAMS:
                 programs.popitem(last=False)
-        programs.move_to_end(name)
-        answer = _DONE, programs[name](request)
+        programs.move_to_end(owner)
+        answer = _DONE, programs[owner][1](request)
     except Exception:  # noqa: BLE001  it fails the task that waits
         answer = _FAILED, traceback.format_exc()
     worker.send(answer)

@@ -231,7 +231,7 @@ def take_in(bucket: Bucket, name: str, head: Head, version: int, files: BucketFi
         Past(name, export.folds, folds, export.until),
     )
     entries = tuple(replace(entry, last=version) for entry in export.entries)
-    primed = replace(
+    primed = msgspec.structs.replace(
         head, entries=(*head.entries, *entries), horizon=min(head.horizon, engine.horizon), held=(), primed=True,
         first=min(head.first, export.first),
     )  # fmt: skip

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Self
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
@@ -40,7 +41,7 @@ from nightjar.streaming.buckets.payloads import Kind, from_ipc, to_ipc
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.primed_state import held, take_in
 from nightjar.streaming.buckets.reports import bucket_report
-from nightjar.streaming.buckets.resident_buckets import put_back, receive, take
+from nightjar.streaming.buckets.resident_buckets import Resident, Residents, receive
 from nightjar.streaming.partitioning import bucket_of
 from nightjar.streaming.state.state_files import BucketFiles, files_of
 from nightjar.streaming.state.statelog import Head, StateLog
@@ -61,7 +62,7 @@ class BucketTasks:
     @classmethod
     def of(cls, plan: BucketPlan) -> Self:
         """The tasks of one run of the query."""
-        return cls(Remote(plan.run_id, cloudpickle.dumps(BucketProcessor(plan))))  # type: ignore[no-untyped-call]
+        return cls(Remote(plan.checkpoint, plan.run_id, cloudpickle.dumps(BucketProcessor(plan))))  # type: ignore[no-untyped-call]
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A task's packed rows (PACKED_SCHEMA) to rows of OUTPUT_SCHEMA."""
@@ -82,11 +83,46 @@ class BucketTasks:
         yield from from_ipc(records).to_batches(ROWS_A_BATCH)
 
 
+@dataclass(frozen=True)
+class _Restored:
+    """A bucket as its batch begins. version: of the batch; head: of the state before it."""
+
+    number: int
+    version: int
+    files: BucketFiles
+    head: Head
+    resident: Resident
+
+    @property
+    def bucket(self) -> Bucket:
+        """The bucket itself."""
+        return self.resident.bucket
+
+
+@dataclass(frozen=True)
+class _Received:
+    """What a batch brings to a bucket."""
+
+    events: pa.Table
+    """events_schema; first those that the state held unread."""
+    clock: int | None
+    """µs; None if there is none."""
+    rules: str
+    """The entry that holds the answers received."""
+    head: Head
+    """That before the batch, with the history that was taken in."""
+    history: list[Delta]
+    """What is to be stored of that history beside its own entries."""
+    gone: list[str]
+    """Files of exports that were taken in."""
+
+
 class BucketProcessor:
-    """Evaluates the events of buckets, in an engine process; see the module."""
+    """Evaluates the events of buckets, in an engine process, and keeps their engines; see the module."""
 
     def __init__(self, plan: BucketPlan) -> None:
         self._plan = plan
+        self._residents = Residents(plan)
 
     def __call__(self, request: tuple[int, dict[int, dict[str, list[bytes]]]]) -> bytes:
         """Process a batch in an engine process, given its version and its payloads by bucket and kind; returns an
@@ -99,46 +135,48 @@ class BucketProcessor:
 
     def process(self, number: int, version: int, packed: Packed) -> Iterator[pa.Table]:
         """Process one bucket's share of the batch of this version, by kind, into RECORDS; QUARANTINE is not its own."""
-        plan, parts = self._plan, _Parts()
-        files = files_of(plan.state, number, plan.run_id)
-        before = files.before(version)
-        files.remove_before(before)
-        resident = take(plan, number, before, files)
-        bucket = resident.bucket
+        parts = _Parts()
+        restored = self._restore(number, version)
         parts.end("read")
-        known = plan.rules[-1].offset if plan.rules else -1
-        rules, exports = receive(bucket, packed.get(Kind.RULE, []), known, before, files)
-        primed, extra, gone = before, list[Delta](), list[str]()
+        received = self._receive(restored, packed)
+        result = restored.bucket.advance(received.events, received.clock)
+        parts.end("evaluate")
+        head = _persist(restored, received, result)
+        self._residents.put_back(number, restored.resident)
+        parts.end("write")
+        yield from self._emit(restored.bucket, result, received.events)
+        yield from self._report(restored, head, parts)
+
+    def _restore(self, number: int, version: int) -> _Restored:
+        """Bring the bucket up to date with its log."""
+        files = files_of(self._plan.state, number, self._plan.run_id)
+        head = files.before(version)
+        files.remove_before(head)
+        return _Restored(number, version, files, head, self._residents.take(number, head, files))
+
+    def _receive(self, restored: _Restored, packed: Packed) -> _Received:
+        """Fold the answers, take in the history that they name, and read events and clocks."""
+        bucket, head, files = restored.bucket, restored.head, restored.files
+        known = self._plan.rules[-1].offset if self._plan.rules else -1
+        rules, exports = receive(bucket, packed.get(Kind.RULE, []), known, head, files)
+        primed, history, gone = head, list[Delta](), list[str]()
         for name in exports:
-            taken = take_in(bucket, name, primed, version, files)
+            taken = take_in(bucket, name, primed, restored.version, files)
             primed = taken.head
-            extra.append(taken.delta)
+            history.append(taken.delta)
             gone += taken.gone
         bucket.counts.skipped += sum(int(payload) for payload in packed.get(Kind.SKIPPED, []))
-        events = _events(bucket.stream, packed, before, files)
         clocks = [clock for clock in map(read_clock, packed.get(Kind.CLOCK, [])) if clock is not None]
         _close(bucket, clocks)
-        result = bucket.advance(events, self._clock(bucket.stream, clocks))
-        parts.end("evaluate")
-        log = StateLog(files, bucket.stream.event_time, number)
-        head = _appended(bucket, _joined([*extra, result.delta]), version, primed, log)
-        head = replace(head, held=held(bucket, result.dead, head, files))
-        files.keep(_with_rest(head, bucket, rules, before, gone))
-        resident.at(head)
-        put_back(plan, number, resident)
-        parts.end("write")
-        yield from self._records(result, events, bucket)
-        if time.monotonic() - resident.reported_at >= _REPORT_SECONDS:
-            report = bucket_report(number, resident, head, parts.seconds)
-            resident.reported_at, resident.restored = time.monotonic(), 0
-            yield json_records(plan.topics.job_progress, [(bucket_key(number), report)])
+        events = _events(bucket.stream, packed, head, files)
+        return _Received(events, self._clock(bucket.stream, clocks), rules, primed, history, gone)
 
     def _clock(self, stream: Stream, read: Iterable[Clock]) -> int | None:
         """The latest clock of this run; one of an earlier run may be ahead of records that will be read again."""
         of_run = [clock.clocks.get(stream.name) for clock in read if clock.run_id == self._plan.run_id]
         return max((clock for clock in of_run if clock is not None), default=None)
 
-    def _records(self, result: BatchResult, events: pa.Table, bucket: Bucket) -> Iterator[pa.Table]:
+    def _emit(self, bucket: Bucket, result: BatchResult, events: pa.Table) -> Iterator[pa.Table]:
         """The batch's results as RECORDS; events: the batch's."""
         topics, now = self._plan.topics, time.time_ns() // 1000
         if result.failures:
@@ -152,6 +190,14 @@ class BucketProcessor:
                 yield json_records(topics.restrictions, restriction_records(alerts, bucket.actions))
         for rows in _slices(result.late):
             yield late_records(topics.late_events, result.late[rows], bucket.stream)
+
+    def _report(self, restored: _Restored, head: Head, parts: _Parts) -> Iterator[pa.Table]:
+        """The bucket's report, when it is due."""
+        number, resident = restored.number, restored.resident
+        if time.monotonic() - resident.reported_at >= _REPORT_SECONDS:
+            report = bucket_report(number, resident, head, parts.seconds)
+            resident.reported_at, resident.restored = time.monotonic(), 0
+            yield json_records(self._plan.topics.job_progress, [(bucket_key(number), report)])
 
 
 @dataclass
@@ -185,20 +231,28 @@ def _events(stream: Stream, packed: Packed, head: Head, files: BucketFiles) -> p
     return pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
 
 
-def _appended(bucket: Bucket, delta: Delta, version: int, before: Head, log: StateLog) -> Head:
-    """The head of the log once it has the bucket's delta of the batch of this version."""
-    engine, counts = bucket.engine, asdict(bucket.counts)
-    return log.append(
-        before,
-        delta,
-        engine.horizon,
-        engine.clock,
-        counts,
-        settled=engine.settled,
-        folds=engine.position.held,
-        unfolded=engine.folded,
-        version=version,
+def _persist(restored: _Restored, received: _Received, result: BatchResult) -> Head:
+    """Append the batch to the bucket's log, and write its head."""
+    bucket, files, before = restored.bucket, restored.files, restored.head
+    log = StateLog(files, bucket.stream.event_time, restored.number)
+    delta = _joined([*received.history, result.delta])
+    counts = asdict(bucket.counts)
+    head = log.append(received.head, delta, bucket.engine.position, counts, version=restored.version)
+    late = held(bucket, result.dead, head, files)
+    gone = [*head.stale, *before.unread, *received.gone, *(name for name in before.held if name not in late)]
+    gone += [before.rules] if before.rules not in ("", received.rules) else []
+    head = msgspec.structs.replace(
+        head,
+        unread=(),
+        rules=received.rules,
+        stale=tuple(gone),
+        failed=tuple(sorted(bucket.failed)),
+        held=late,
+        capped=() if bucket.cap is None else bucket.cap.entries,
     )
+    files.keep(head)
+    restored.resident.at(head)
+    return head
 
 
 def _joined(deltas: list[Delta]) -> Delta:
@@ -208,16 +262,6 @@ def _joined(deltas: list[Delta]) -> Delta:
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="permissive")
     folds = concatenated((delta.folds for delta in deltas), LONG_AGO)
     return Delta(events, pa.concat_tables([delta.announcements for delta in deltas]), folds)
-
-
-def _with_rest(head: Head, bucket: Bucket, rules: str, before: Head, taken: list[str]) -> Head:
-    """The head with the values it has beside the log. rules: the entry that holds the answers received; taken: files of
-    exports that were taken in."""
-    gone = [*head.stale, *before.unread, *taken, *(name for name in before.held if name not in head.held)]
-    gone += [before.rules] if before.rules not in ("", rules) else []
-    capped = () if bucket.cap is None else bucket.cap.entries
-    failed = tuple(sorted(bucket.failed))
-    return replace(head, unread=(), rules=rules, stale=tuple(gone), failed=failed, capped=capped)
 
 
 def _slices(rows: pa.Table) -> Iterator[slice]:

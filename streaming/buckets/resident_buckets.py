@@ -55,28 +55,30 @@ class Resident:
         self.version, self.token = head.version, head.tokens.get(head.version, "")
 
 
-_cache: dict[tuple[str, str, int], Resident] = {}
+class Residents:
+    """The buckets of one run of the query. Another run has others: it resumes from the committed state."""
 
+    def __init__(self, plan: BucketPlan) -> None:
+        self._plan = plan
+        self._of: dict[int, Resident] = {}
 
-def take(plan: BucketPlan, number: int, head: Head, files: BucketFiles) -> Resident:
-    """The bucket of this number, up to date with the head: from memory, if that one has seen a beginning of the log."""
-    for key in [key for key in _cache if key[0] == plan.checkpoint and key[1] != plan.run_id]:
-        del _cache[key]  # of an ended run of the query: its engines would stay for the worker's life
-    resident = _cache.pop((plan.checkpoint, plan.run_id, number), None)
-    if resident is not None and head.horizon < resident.bucket.engine.horizon:
-        resident = None  # another engine took in history (primed_state.py), from before what this one has evicted
-    if resident is None or not head.holds(resident.version, resident.token):
-        load_kernels()
-        cap = plan.alerts_per_rule_and_hour
-        resident = Resident(Bucket(plan.stream_of(number), plan.shuffle_key_of(number), plan.rule_book(), cap))
-    if resident.version < head.version:
-        resident.read(head, files)
-    return resident
+    def take(self, number: int, head: Head, files: BucketFiles) -> Resident:
+        """The bucket of this number, up to date with the head: from memory, if that one has seen a beginning of the
+        log."""
+        plan, resident = self._plan, self._of.pop(number, None)
+        if resident is not None and head.horizon < resident.bucket.engine.horizon:
+            resident = None  # another engine took in history (primed_state.py), from before what this one has evicted
+        if resident is None or not head.holds(resident.version, resident.token):
+            load_kernels()
+            cap = plan.alerts_per_rule_and_hour
+            resident = Resident(Bucket(plan.stream_of(number), plan.shuffle_key_of(number), plan.rule_book(), cap))
+        if resident.version < head.version:
+            resident.read(head, files)
+        return resident
 
-
-def put_back(plan: BucketPlan, number: int, resident: Resident) -> None:
-    """Keep a bucket for the next batch."""
-    _cache[plan.checkpoint, plan.run_id, number] = resident
+    def put_back(self, number: int, resident: Resident) -> None:
+        """Keep a bucket for the next batch."""
+        self._of[number] = resident
 
 
 def receive(

@@ -10,12 +10,13 @@ What it does not do: evaluate. Emitted alerts are taken as they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from nightjar.ingestion.event_schema import PRIMARY, SHUFFLED_BY, events_schema
-from nightjar.rules.engine import Delta, Engine
+from nightjar.rules.engine import Delta, Engine, Position
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
 from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
 from nightjar.rules.engine.strings import StringTable
@@ -108,7 +109,7 @@ class _Log:
         schema = events_schema(self._share.stream)
         self.events += events.num_rows
         name = self._files.put_new(to_ipc(events.append_column(PRIMARY, is_primary).select(schema.names).cast(schema)))
-        self._head = replace(self._head, unread=(*self._head.unread, name))
+        self._head = msgspec.structs.replace(self._head, unread=(*self._head.unread, name))
 
     def announced(self, announcements: pa.Table) -> None:
         """The alerts that had been emitted; the last entry."""
@@ -117,10 +118,8 @@ class _Log:
     def _append(self, events: pa.Table, announcements: pa.Table) -> None:
         clock = FIRST_INSTANT if self._share.clock is None else self._share.clock
         log = StateLog(self._files, self._share.stream.event_time)
-        self._head = log.append(
-            self._head, Delta(events, announcements), self._share.horizon, clock,
-            settled=self._share.settled, version=0,
-        )  # fmt: skip
+        position = Position(clock, self._share.settled, self._share.horizon)
+        self._head = log.append(self._head, Delta(events, announcements), position, version=0)
         self._files.remove_before(self._head)
         self._files.keep(self._head)
 

@@ -101,7 +101,7 @@ class Coverage:
         return tuple(
             Lack(
                 since.rows, head.horizon, self.lacks, since.steps,
-                {fold: _complete(head, fold) for fold in since.steps}, max(head.unfolded, head.horizon),
+                {fold: _complete(head, fold) for fold in since.steps}, max(head.folded, head.horizon),
             )
             for head in self.heads
         )  # fmt: skip
@@ -111,4 +111,4 @@ def _complete(head: Head, fold: Fold) -> int:
     """Event time (µs) from which on a bucket has all of a fold's events."""
     if fold.name in head.folds:
         return max(head.folds[fold.name])
-    return max(head.unfolded, head.horizon)
+    return max(head.folded, head.horizon)

@@ -18,7 +18,7 @@ import itertools
 import struct
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -61,62 +61,73 @@ class Entries(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the log: its name, level, last version, size in bytes, and the latest event time in µs.
-
-    value: the entry itself, if it is not a separate file; stepped: the begin of the latest step, µs; events: how many
-    it holds, 0 in heads of releases that did not note it.
-    """
+    """One entry of the log."""
 
     name: str
     level: int
     last: int
+    """The last version that it holds."""
     size: int
+    """Bytes."""
     latest: int
+    """The latest event time (µs) that it is needed for."""
     value: bytes = b""
+    """The entry itself, if it is not a separate file."""
     stepped: int = FIRST_INSTANT
+    """The begin of the latest step, µs."""
     events: int = 0
+    """How many it holds; 0 in heads of releases that did not note it."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """The small value: the version of the last batch, the tokens of recent ones, and the entries.
+class Head(msgspec.Struct, frozen=True):
+    """The small value: the version of the last batch, and all that a bucket has beside the entries of its log.
 
-    version: one more than the batch's number; 0: of a checkpoint's initial state; NOTHING: no state yet. stale: entries
-    of the previous head that this one no longer has; they are removed once this one is committed. clock: µs, the
-    stream's clock; settled, horizon: event times (µs), the engine's; counts: since the checkpoint began; unread: names
-    of entries that hold no delta but events (events_schema) for the next batch to process with its own; rules: name of
-    the entry that holds the answers received since a start of the job; failed: rule id, version and measure of each
-    reported failure; capped: HourlyCap.entries; held: names of entries that hold late events (events_schema) from
-    before the horizon, which came while a version waited for its history; primed: whether history has been taken in
-    (priming/priming.py), and first: the first position among arrivals that its events have (0: none); folds: see
-    rules.engine.Position.held; folded: the version that last added steps; unfolded: rules.engine.Position.folded.
     Every attempt at a batch has a new random token, which distinguishes an engine that took part in a failed attempt
     from one that is up to date with the log.
     """
 
     version: int = NOTHING
-    tokens: dict[int, str] = field(default_factory=dict)
+    """One more than the batch's number; 0: of a checkpoint's initial state; NOTHING: no state yet."""
+    tokens: dict[int, str] = {}
+    """Of recent versions."""
     entries: tuple[Entry, ...] = ()
     stale: tuple[str, ...] = ()
+    """Entries of the previous head that this one no longer has; they are removed once this one is committed."""
     clock: int = FIRST_INSTANT
+    """The stream's clock, µs."""
     settled: int = FIRST_INSTANT
+    """The engine's, event time in µs."""
     horizon: int = FIRST_INSTANT
-    counts: dict[str, int] = field(default_factory=dict)
+    """The engine's, event time in µs."""
+    counts: dict[str, int] = {}
+    """Since the checkpoint began."""
     unread: tuple[str, ...] = ()
+    """Names of entries that hold no delta but events (events_schema) for the next batch to process with its own."""
     rules: str = ""
+    """Name of the entry that holds the answers received since a start of the job."""
     failed: tuple[tuple[str, int, str], ...] = ()
+    """Rule id, version and measure of each reported failure."""
     held: tuple[str, ...] = ()
+    """Names of entries with late events (events_schema) from before the horizon, which came while a version waited for
+    its history."""
     primed: bool = False
+    """Whether history has been taken in (priming/priming.py)."""
     first: int = 0
+    """The first position among arrivals that the history's events have; 0: none."""
     capped: tuple[tuple[str, int, int, int, int | None], ...] = ()
-    folds: dict[str, tuple[int, int]] = field(default_factory=dict)
-    folded: int = NOTHING
-    unfolded: int = FIRST_INSTANT
+    """HourlyCap.entries."""
+    folds: dict[str, tuple[int, int]] = {}
+    """See rules.engine.Position.held."""
+    # The names on disk of the next two are those of earlier releases.
+    steps_version: int = msgspec.field(default=NOTHING, name="folded")
+    """The version that last added steps."""
+    folded: int = msgspec.field(default=FIRST_INSTANT, name="unfolded")
+    """See rules.engine.Position, µs."""
 
     @property
     def position(self) -> Position:
         """How far the engine had come."""
-        return Position(self.clock, self.settled, self.horizon, self.folds, self.unfolded)
+        return Position(self.clock, self.settled, self.horizon, self.folds, self.folded)
 
     def to_bytes(self) -> bytes:
         """The head as bytes."""
@@ -137,7 +148,7 @@ class Head:
 
         Steps add up, and an entry may hold some that the engine has and some that it has not.
         """
-        return self.tokens.get(version) == token and version >= self.folded
+        return self.tokens.get(version) == token and version >= self.steps_version
 
     def missing(self, version: int) -> list[Entry]:
         """The entries that hold what an engine at `version` has not seen, oldest first."""
@@ -164,25 +175,19 @@ class StateLog:
         self,
         head: Head,
         delta: Delta,
-        horizon: int,
-        clock: int = FIRST_INSTANT,
+        position: Position,
         counts: Mapping[str, int] | None = None,
         *,
-        settled: int = FIRST_INSTANT,
-        folds: Mapping[str, tuple[int, int]] | None = None,
-        unfolded: int = FIRST_INSTANT,
         version: int | None = None,
     ) -> Head:
         """Append a batch's delta, merge what is due, and return the new head.
 
-        horizon, clock, settled, unfolded (µs), folds: as the engine's after the batch, see Head. version: of the batch;
-        None: the next.
+        position: the engine's after the batch. version: of the batch; None: the next.
         """
         version = head.version + 1 if version is None else version
         token = uuid.uuid4().hex[:12]
         names = (f"{version}-{token}-{number}" for number in itertools.count())
-        position = Position(clock, settled, horizon, dict(folds or {}))
-        log = [e for e in head.entries if e.latest >= horizon or e.stepped >= position.since]
+        log = [e for e in head.entries if e.latest >= position.horizon or e.stepped >= position.since]
         files = _files(head.entries)
         if delta.events.num_rows or delta.announcements.num_rows or delta.folds:
             log.append(self._write(next(names), 0, version, delta))
@@ -197,12 +202,20 @@ class StateLog:
             level += 1
         tokens = dict(itertools.islice(sorted({**head.tokens, version: token}.items(), reverse=True), REMEMBERED))
         stale = files - _files(log)
-        return replace(
-            head, version=version, tokens=tokens, entries=tuple(log), stale=tuple(sorted(stale)),
-            clock=max(head.clock, clock), settled=max(head.settled, settled), horizon=max(head.horizon, horizon),
-            counts=dict(counts or {}), folds=dict(position.held), folded=version if delta.folds else head.folded,
-            unfolded=max(head.unfolded, unfolded),
-        )  # fmt: skip
+        return msgspec.structs.replace(
+            head,
+            version=version,
+            tokens=tokens,
+            entries=tuple(log),
+            stale=tuple(sorted(stale)),
+            clock=max(head.clock, position.clock),
+            settled=max(head.settled, position.settled),
+            horizon=max(head.horizon, position.horizon),
+            counts=dict(counts or {}),
+            folds=dict(position.held),
+            steps_version=version if delta.folds else head.steps_version,
+            folded=max(head.folded, position.folded),
+        )
 
     def _write(self, name: str, level: int, last: int, delta: Delta) -> Entry:
         value = write(delta)

@@ -21,6 +21,11 @@ class Program:
         self.asked += 1
         return os.getpid(), self.asked, request
 
+class Freed(Program):
+    def __del__(self):
+        if self.asked:
+            os.write(1, b"freed\\n")
+
 def worker(number, request):
     reading, writing = os.pipe()
     if not os.fork():
@@ -30,7 +35,7 @@ def worker(number, request):
     return pickle.loads(os.read(reading, 4096))
 
 fork_starter()
-ask = Remote("program", pickle.dumps(Program()))
+ask = Remote("owner", "program", pickle.dumps(Program()))
 folder = os.environ["NIGHTJAR_ENGINE_PROCESSES"]
 """
 
@@ -93,14 +98,24 @@ print(later != pid, asked)
 """) == ["engine-process-0-has-ended", "True", "1"]
 
 
-def test_programs_of_other_runs_are_beside_it() -> None:
+def test_programs_of_other_owners_are_beside_it() -> None:
     """Each has its own; of many the oldest go, and come back as the driver sends them."""
     assert daemon("""
 ask(0, "a")
 for number in range(10):
-    print(Remote(f"another {number}", ask.pickled)(0, "a")[1])
+    print(Remote(f"another {number}", "program", ask.pickled)(0, "a")[1])
+    print(Remote(f"another {number}", "program", ask.pickled)(0, "b")[1])
 print(ask(0, "b")[1])
-""") == ["1"] * 10 + ["1"]
+""") == ["1", "2"] * 10 + ["1"]
+
+
+def test_a_program_takes_the_place_of_its_owners_last_one() -> None:
+    """A run of the query that has ended never asks for its engines again, and the process may live for days."""
+    assert daemon("""
+Remote("job", "first", pickle.dumps(Freed()))(0, "a")
+print(Remote("job", "second", ask.pickled)(0, "a")[1], flush=True)
+print(ask(0, "a")[1], flush=True)
+""") == ["freed", "1", "1"]
 
 
 def test_the_folder_is_its_users_alone() -> None:

@@ -20,7 +20,6 @@ from nightjar.rules.events import Rejection, check_skew, parse_event
 from nightjar.rules.rulebook import RuleBook, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import parse_timestamp
-from nightjar.streaming.buckets import resident_buckets
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.payloads import Kind, from_ipc
 from nightjar.streaming.buckets.plan import BucketPlan
@@ -43,11 +42,6 @@ RULE = {
 }  # fmt: skip
 # The default limit of Kafka.
 LARGEST = 1_048_576
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident_buckets, "_cache", {})
 
 
 def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
@@ -78,9 +72,8 @@ def reported(tmp_path: Path) -> Output:
             packed.setdefault(bucket, {}).setdefault(kind, []).append(payload)
         found: dict[str, list[dict[str, Any]]] = {}
         refused = [from_ipc(payload) for share in packed.values() for payload in share.pop(Kind.QUARANTINE, [])]
-        reports = [
-            table for bucket, share in packed.items() for table in BucketProcessor(plan).process(bucket, 1, share)
-        ]
+        processor = BucketProcessor(plan)
+        reports = [table for bucket, share in packed.items() for table in processor.process(bucket, 1, share)]
         for record in (row for table in refused + reports for row in table.to_pylist()):
             assert len(record["value"].encode()) < LARGEST
             found.setdefault(record["topic"], []).append(json.loads(record["value"]))

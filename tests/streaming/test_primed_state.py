@@ -20,7 +20,6 @@ from nightjar.rules.rulebook import Record, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.versions import Primed
-from nightjar.streaming.buckets import resident_buckets
 from nightjar.streaming.buckets.payloads import Kind, to_ipc
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.primed_state import ExportWriter, Lack
@@ -81,6 +80,7 @@ class Job:
         """Start a run from what is committed. rules: the answers that it does not read again."""
         begin(self.state, self.version, run, exports)
         self.plan = BucketPlan("checkpoint", run, self.state, STREAMS, (SHUFFLE_KEY,), 1, TOPICS, rules)
+        self.processor = BucketProcessor(self.plan)
 
     def batch(
         self, *events: dict[str, Any], clock: int | None = None, answer: Record | None = None
@@ -96,7 +96,7 @@ class Job:
             written = {"offset": answer.offset, "arrival": answer.arrival, "value": answer.value.decode()}
             packed[Kind.RULE] = [json.dumps(written).encode()]
         self.version += 1
-        tables = BucketProcessor(self.plan).process(0, self.version, packed)
+        tables = self.processor.process(0, self.version, packed)
         rows = [row for table in tables for row in table.to_pylist() if row["topic"] == TOPICS.alerts]
         alerts = [json.loads(row["value"]) for row in rows]
         return [(alert["rule_id"], alert["event_id"], alert["measures"]["payments"]) for alert in alerts]
@@ -125,9 +125,8 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(tmp_path: Path) -> Job:
     """It has a narrow rule, and has evicted two payments when it learns of a wide one. Then a late one comes."""
-    monkeypatch.setattr(resident_buckets, "_cache", {})
     found = Job(tmp_path / "state")
     found.batch(payment("t0", 0), payment("t1", 1))
     found.batch(payment("t80", 80), clock=100)
@@ -159,9 +158,9 @@ def test_a_batch_of_the_same_records_uses_it_at_once(job: Job) -> None:
     assert sorted(job.batch(payment("t125", 125), answer=job.export(*EVICTED))) == AFTER
 
 
-def elsewhere(_: Job) -> None:
+def elsewhere(job: Job) -> None:
     """Another executor, which has no engine."""
-    resident_buckets._cache.clear()
+    job.processor = BucketProcessor(job.plan)
 
 
 def repeated(job: Job) -> None:
@@ -185,11 +184,10 @@ def test_it_is_in_the_state_once_the_batch_is_committed(job: Job, what: Callable
 
 def test_an_executor_that_missed_the_batch_does_not_use_its_engine(job: Job) -> None:
     """It has evicted what is needed again."""
-    answer, here = job.export(*EVICTED), dict(resident_buckets._cache)
-    resident_buckets._cache.clear()
+    answer, here = job.export(*EVICTED), job.processor
+    elsewhere(job)
     job.batch(answer=answer)
-    resident_buckets._cache.clear()
-    resident_buckets._cache.update(here)
+    job.processor = here
     assert sorted(job.batch(payment("t125", 125))) == AFTER
 
 

@@ -117,7 +117,7 @@ class Exported:
     def __init__(self, engine: Engine, ruleset: RuleSet, events: list[Row]) -> None:
         position = engine.position
         head = Head(
-            0, horizon=position.horizon, settled=position.settled, folds=dict(position.held), unfolded=position.folded
+            0, horizon=position.horizon, settled=position.settled, folds=dict(position.held), folded=position.folded
         )
         coverage = Coverage((head,), {}, position.settled)
         waiting = [version for version in ruleset.versions if version.effective == NOT_YET]

@@ -48,27 +48,29 @@ class Row(NamedTuple):
 
 
 class Store:
-    """The state of one bucket, the last batch that was committed, and the run that resumes from it."""
+    """The state of one bucket, the last batch that was committed, the run that resumes from it, and the executor."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.version = 0
         self.run = ""
+        self.plan = plan()
+        self.executor = BucketProcessor(self.plan)
 
     def undo(self) -> None:
         """The last batch was not committed after all: Spark does it again."""
         self.version -= 1
+
+    def go_elsewhere(self, executor: BucketProcessor | None = None) -> BucketProcessor:
+        """Continue on another executor, None: one that has no engine; returns the one before."""
+        before, self.executor = self.executor, executor or BucketProcessor(self.plan)
+        return before
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """A bucket that has seen nothing."""
     return Store(tmp_path / "state")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident_buckets, "_cache", {})
 
 
 @pytest.fixture
@@ -122,9 +124,11 @@ def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, l
     if store.run != of.run_id:
         begin(store.folder, store.version, of.run_id)
         store.run = of.run_id
+    if store.plan != of:
+        store.plan, store.executor = of, BucketProcessor(of)
     store.version += 1
     output: dict[str, list[dict[str, Any]]] = {}
-    for table in BucketProcessor(of).process(0, store.version, packed):
+    for table in store.executor.process(0, store.version, packed):
         for record in table.to_pylist():
             output.setdefault(record["topic"], []).append(json.loads(record["value"]))
     return output
@@ -157,11 +161,10 @@ def test_an_engine_that_another_attempt_overtook_is_made_anew(store: Store, made
     """Two attempts at one batch have the same number and different events: only the token tells them apart."""
     batch(store, rule(0), payment("t1", 1))
     batch(store, payment("t2", 2))
-    here = dict(resident_buckets._cache)
-    resident_buckets._cache.clear()
+    here = store.go_elsewhere()
     store.undo()
     batch(store, payment("t2", 2), payment("t3", 3))
-    resident_buckets._cache.update(here)
+    store.go_elsewhere(here)
     assert counted(batch(store, payment("t4", 4))) == [("t4", 1, 4)]
     assert len(made) == 3
 
@@ -169,12 +172,10 @@ def test_an_engine_that_another_attempt_overtook_is_made_anew(store: Store, made
 def test_an_engine_that_missed_batches_reads_only_those(store: Store, made: list[Bucket]) -> None:
     """Another worker did them: their events, rules and clock are taken over."""
     batch(store, rule(0), payment("t1", 1))
-    here = dict(resident_buckets._cache)
-    resident_buckets._cache.clear()
+    here = store.go_elsewhere()
     batch(store, payment("t2", 2), rule(1, {"control": "pause", "rule": "burst"}), clock(5))
     batch(store, rule(2, {**BURST, "id": "second"}))
-    resident_buckets._cache.clear()
-    resident_buckets._cache.update(here)
+    store.go_elsewhere(here)
     got = batch(store, payment("t3", 3))
     assert [(a["rule_id"], a["measures"]) for a in got[TOPICS.alerts]] == [("second", {"payments": 3})]
     assert len(made) == 2
@@ -193,37 +194,31 @@ def test_an_engine_whose_task_fails_half_way_is_never_met_again(
         broken.setattr(processor.StateLog, "append", fail)
         with pytest.raises(OSError, match="full"):
             batch(store, payment("t2", 2))
-    assert resident_buckets._cache == {}
     store.undo()
     assert counted(batch(store, payment("t2", 2))) == [("t2", 1, 2)]
     assert len(made) == 2
 
 
-def test_executors_that_take_turns_read_what_the_others_took_in(
-    store: Store, made: list[Bucket], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_executors_that_take_turns_read_what_the_others_took_in(store: Store, made: list[Bucket]) -> None:
     """Each makes its engine once, and resumes from what it has; announcements and rules come with the log."""
     batch(store, rule(0))
-    executors: list[dict[Any, Any]] = [resident_buckets._cache, {}, {}]
+    executors = [store.executor, BucketProcessor(store.plan), BucketProcessor(store.plan)]
     output = []
     for minute in range(1, 13):
-        monkeypatch.setattr(resident_buckets, "_cache", executors[minute * minute % 7 % 3])
+        store.go_elsewhere(executors[minute * minute % 7 % 3])
         output += counted(batch(store, payment(f"t{minute}", minute)))
     assert output == [(f"t{minute}", 1, minute) for minute in range(2, 13)]
     assert len(made) == 3
 
 
-def test_an_engine_whose_attempt_another_executor_repeated_is_not_used(
-    store: Store, made: list[Bucket], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_whose_attempt_another_executor_repeated_is_not_used(store: Store, made: list[Bucket]) -> None:
     """The head of the batch is the other's: this one's announcements may lack what that one announced."""
     batch(store, rule(0), payment("t1", 1))
-    lost = resident_buckets._cache
     batch(store, payment("t2", 2))
     store.undo()
-    monkeypatch.setattr(resident_buckets, "_cache", {})
+    lost = store.go_elsewhere()
     assert counted(batch(store, payment("t2", 2))) == [("t2", 1, 2)]
-    monkeypatch.setattr(resident_buckets, "_cache", lost)
+    store.go_elsewhere(lost)
     assert counted(batch(store, payment("t3", 3))) == [("t3", 1, 3)]
     assert len(made) == 3
 
@@ -266,7 +261,7 @@ def test_a_failure_is_reported_once_whatever_is_lost_in_memory(store: Store) -> 
     assert answers_to(2) == ["FAILED"]
     store.undo()
     assert answers_to(2) == ["FAILED"]
-    resident_buckets._cache.clear()
+    store.go_elsewhere()
     assert [answers_to(3), answers_to(4)] == [[], []]
 
 
@@ -291,7 +286,7 @@ def test_a_rule_that_does_not_fit_the_declaration_stops_no_other(store: Store, c
     batch(store, rule(0), Row(kind=Kind.RULE.value, payload=payload))
     first = batch(store, payment("t1", 1), payment("t2", 2))
     assert counted(first) == [("t2", 1, 2)]
-    resident_buckets._cache.clear()
+    store.go_elsewhere()
     again = batch(store, payment("t3", 3))
     assert counted(again) == [("t3", 1, 3)]
     assert TOPICS.rule_status not in again
@@ -311,7 +306,7 @@ def test_an_answer_that_changes_nothing_is_not_kept(store: Store) -> None:
     payload = json.dumps({"offset": 1, "arrival": 0, "value": json.dumps(active)}).encode()
     batch(store, Row(kind=Kind.RULE.value, payload=payload))
     assert files_of(store.folder, 0, store.run).before(store.version + 1).rules == kept != ""
-    resident_buckets._cache.clear()
+    store.go_elsewhere()
     assert counted(batch(store, payment("t1", 1), payment("t2", 2))) == [("t2", 1, 2)]
 
 
@@ -330,27 +325,12 @@ def test_buckets_share_nothing_but_the_rules_that_were_read(monkeypatch: pytest.
     assert len(other.ruleset.versions) == 1
 
 
-def test_engines_of_an_earlier_run_are_freed(store: Store, made: list[Bucket]) -> None:
-    """A run of the query that has ended never asks for its engines again, and the worker may live for days."""
-    for run in ("first", "second", "third"):
-        batch(store, rule(0), payment(run, 1), of=plan(run))
-        assert {key[1] for key in resident_buckets._cache} == {run}
-    assert len(made) == 3
-
-
-def test_two_checkpoints_in_one_worker_share_nothing(made: list[Bucket], tmp_path: Path) -> None:
-    """A test's worker, or a warm-up's, serves several queries."""
-    batch(Store(tmp_path / "one"), rule(0), payment("t1", 1))
-    assert counted(batch(Store(tmp_path / "other"), rule(0), payment("t2", 2), of=plan(name="other"))) == []
-    assert len(made) == 2
-
-
 @pytest.mark.parametrize(("run_id", "held"), [("first", 0), ("earlier", 2)])
 def test_a_clock_of_another_run_is_not_heeded(store: Store, run_id: str, held: int) -> None:
     """It may speak of records that this run has yet to read again."""
     batch(store, rule(0), payment("t1", 1), payment("t2", 2))
     batch(store, clock(600, run_id))
-    resident_buckets._cache.clear()
+    store.go_elsewhere()
     (report,) = batch(store, payment("t1", 1))[TOPICS.job_progress]
     assert report["retained"]["customer_id"] == held
 
@@ -391,7 +371,7 @@ def test_the_mark_of_the_driver_counts_from_what_was_announced(store: Store) -> 
     assert flood(store, range(58, 60), of=capped) == [("t59", 1, False)]
     marked = flood(store, range(60, 62), overflow(13, "another"), of=capped)
     assert marked == [("t60", 1, True), ("t61", 1, True)]
-    resident_buckets._cache.clear()
+    store.go_elsewhere()
     assert flood(store, range(62, 63), of=capped) == [("t62", 1, True)]
     assert flood(store, range(120, 121), of=capped) == [("t120", 1, False)]
 
@@ -416,5 +396,5 @@ def test_a_bucket_begins_with_the_state_it_is_given(made: list[Bucket], tmp_path
     assert counted(batch(store, payment("t1", 1), payment("t3", 3), of=plan(rules=EARLY))) == [("t2", 1, 2)]
     assert counted(batch(store, payment("t0", 0), of=plan(rules=EARLY))) == [("t1", 1, 2), ("t2", 2, 3), ("t3", 5, 4)]
     assert len(made) == 1
-    resident_buckets._cache.clear()
+    store.go_elsewhere()
     assert counted(batch(store, payment("t2", 2), payment("t4", 4), of=plan(rules=EARLY))) == [("t4", 1, 5)]

@@ -23,6 +23,7 @@ from nightjar.streaming.state.statelog import FAN_OUT, Head, StateLog
 from tests.support import histories
 
 _NEVER = -(1 << 60)
+_BEGIN = Position(_NEVER, _NEVER, _NEVER)
 
 
 class Memory(dict[str, bytes]):
@@ -66,7 +67,7 @@ def test_entries_merge_in_levels_and_none_is_lost(in_head: int, monkeypatch: Any
     entries = Memory()
     log, head = StateLog(entries, "at"), Head()
     for n in range(3 * FAN_OUT * FAN_OUT + 5):
-        head = log.append(head, delta(f"e{n}"), _NEVER)
+        head = log.append(head, delta(f"e{n}"), _BEGIN)
         for name in head.stale:
             del entries[name]
     assert held(log, head) == [f"e{n}" for n in range(3 * FAN_OUT * FAN_OUT + 5)]
@@ -81,13 +82,13 @@ def test_buckets_merge_in_turns_and_none_waits_for_ever() -> None:
     for number in range(FAN_OUT):
         log, head = StateLog(Memory(), "at", number), Head()
         for version in range(2 * FAN_OUT * FAN_OUT):
-            before, head = head, log.append(head, delta(f"e{version}"), _NEVER)
+            before, head = head, log.append(head, delta(f"e{version}"), _BEGIN)
             if len(head.entries) <= len(before.entries):
                 merged.setdefault(version, []).append(number)
     assert {len(numbers) for numbers in merged.values()} == {1}
     log, head = StateLog(Memory(), "at", 1), Head()
     for batch in range(5 * FAN_OUT):
-        head = log.append(head, delta(f"e{batch}"), _NEVER, version=batch * FAN_OUT)
+        head = log.append(head, delta(f"e{batch}"), _BEGIN, version=batch * FAN_OUT)
         assert len([entry for entry in head.entries if entry.level == 0]) < 2 * FAN_OUT
 
 
@@ -102,23 +103,21 @@ def test_events_before_the_horizon_go_when_entries_merge_or_wholly_pass() -> Non
     """What no rule can need does not stay: a wholly passed entry goes unread, others lose it when they merge."""
     entries = Memory()
     log, head = StateLog(entries, "at"), Head()
-    head = log.append(head, delta("old", at=1), _NEVER)
-    head = log.append(head, delta("new", at=9), 5 * histories.SECOND)
+    head = log.append(head, delta("old", at=1), _BEGIN)
+    head = log.append(head, delta("new", at=9), replace(_BEGIN, horizon=5 * histories.SECOND))
     assert held(log, head) == ["new"]
     head = Head()
     for n in range(FAN_OUT):
         mixed = Delta(
             pa.concat_tables([delta(f"a{n}", at=1).events, delta(f"b{n}", at=9).events]), delta().announcements
         )
-        head = log.append(head, mixed, 5 * histories.SECOND)
+        head = log.append(head, mixed, replace(_BEGIN, horizon=5 * histories.SECOND))
     assert held(log, head) == [f"b{n}" for n in range(FAN_OUT)]
 
 
 def test_a_merge_keeps_the_last_announcement_of_each_alert() -> None:
     """Revisions of one alert become one entry: the last."""
-    merged = statelog.concat(
-        [announcement("x", 1), announcement("y", 1), announcement("x", 2)], "at", Position(_NEVER, _NEVER, _NEVER)
-    )
+    merged = statelog.concat([announcement("x", 1), announcement("y", 1), announcement("x", 2)], "at", _BEGIN)
     assert sorted(
         zip(*(merged.announcements.column(c).to_pylist() for c in ("event_id", "revision")), strict=True)
     ) == [
@@ -135,7 +134,7 @@ def test_an_older_announcement_never_takes_the_place_of_a_newer_one(monkeypatch:
     large = Delta(delta(*(f"e{n}" for n in range(200))).events, announcement("e1", 1).announcements)
     monkeypatch.setattr(statelog, "LARGEST_MERGED", 2 * len(statelog.write(before)))
     for each in (before, large, after):
-        head = log.append(head, each, _NEVER)
+        head = log.append(head, each, _BEGIN)
     engine = Engine(histories.STREAM, RuleSet())
     engine.restore(log.read(entry) for entry in head.entries)
     assert engine.snapshot().announcements.column("revision").to_pylist() == [2]
@@ -147,11 +146,11 @@ def test_entries_from_before_a_field_was_declared_have_null_for_it() -> None:
     stream = replace(histories.STREAM, fields=MappingProxyType(note), optional=frozenset({"note"}))
     log, head = StateLog(Memory(), "at"), Head()
     for n in range(FAN_OUT // 2):
-        head = log.append(head, delta(f"old{n}"), _NEVER)
+        head = log.append(head, delta(f"old{n}"), _BEGIN)
     for n in range(FAN_OUT):
         event = histories.table([{**dict.fromkeys(histories.STREAM.fields), "id": f"new{n}", "at": 0, "arrival": 0}])
         engine = Engine(stream, RuleSet(), batch=True)
-        head = log.append(head, engine.advance(event.append_column("note", [["x"]])).delta, _NEVER)
+        head = log.append(head, engine.advance(event.append_column("note", [["x"]])).delta, _BEGIN)
     assert {entry.level for entry in head.entries} == {0, 1}
     restored = Engine(stream, RuleSet())
     restored.restore(log.read(entry) for entry in head.entries)
@@ -165,7 +164,7 @@ def test_a_merged_entry_is_one_record_batch() -> None:
     """However many it was merged from: what is compressed in small pieces takes long to write and to read."""
     log, head = StateLog(Memory(), "at"), Head()
     for n in range(FAN_OUT * FAN_OUT):
-        head = log.append(head, delta(f"e{n}"), _NEVER)
+        head = log.append(head, delta(f"e{n}"), _BEGIN)
     (entry,) = head.entries
     assert len(log.read(entry).events.to_batches()) == 1
 
@@ -182,7 +181,7 @@ def test_texts_that_repeat_are_encoded_and_merge_with_others() -> None:
     written = statelog.read(statelog.write(many))
     types = {name: written.events.field(name).type for name in ("id", "who")}
     assert types == {"id": pa.string(), "who": pa.dictionary(pa.int32(), pa.string())}
-    for each in (written, statelog.concat([written, delta("x")], "at", Position(_NEVER, _NEVER, _NEVER))):
+    for each in (written, statelog.concat([written, delta("x")], "at", _BEGIN)):
         restored = Engine(histories.STREAM, RuleSet())
         restored.restore([each])
         assert restored.snapshot().events.slice(0, len(made)).equals(engine.snapshot().events)
@@ -192,8 +191,8 @@ def test_an_engine_reads_only_what_it_has_not_seen() -> None:
     """The head tells an engine at some version which entries to read, and one of a failed attempt that it is none."""
     log, head = StateLog(Memory(), "at"), Head()
     for n in range(3):
-        head = log.append(head, delta(f"e{n}"), _NEVER)
-    seen_one = log.append(Head(), delta("e0"), _NEVER)
+        head = log.append(head, delta(f"e{n}"), _BEGIN)
+    seen_one = log.append(Head(), delta("e0"), _BEGIN)
     assert not head.holds(0, seen_one.tokens[0])
     assert head.holds(1, head.tokens[1])
     assert [log.read(e).events.column("id").to_pylist() for e in head.missing(1)] == [["e2"]]
@@ -204,7 +203,7 @@ def test_large_entries_are_merged_no_more(monkeypatch: Any) -> None:
     monkeypatch.setattr(statelog, "LARGEST_MERGED", 0)
     log, head = StateLog(Memory(), "at"), Head()
     for n in range(3 * FAN_OUT):
-        head = log.append(head, delta(f"e{n}"), _NEVER)
+        head = log.append(head, delta(f"e{n}"), _BEGIN)
     assert len(head.entries) == 3 * FAN_OUT
 
 
@@ -245,6 +244,5 @@ def restored_like_whole(ruleset: RuleSet, events: Any, cuts: list[int]) -> None:
         lost.resume(head.position)
         expected, got = whole.advance(batch, clock), lost.advance(batch, clock)
         assert got.alerts.equals(expected.alerts)
-        held = whole.position.held
-        head = log.append(head, got.delta, whole.horizon, whole.clock, settled=whole.settled, folds=held)
+        head = log.append(head, got.delta, whole.position)
         head = Head.from_bytes(head.to_bytes())

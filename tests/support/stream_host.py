@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 from zlib import crc32
 
 import pyarrow as pa
@@ -36,7 +35,6 @@ from nightjar.rules.rulebook import WHOLE_STREAM, Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP, microseconds
 from nightjar.rules.versions import Primed, RuleVersion
-from nightjar.streaming.buckets import resident_buckets
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.primed_state import ExportWriter
@@ -96,7 +94,6 @@ class StreamHost:
         self._version = 0
         self._answers: list[Record] = []
         self._starts = 0
-        self._executors: list[dict[Any, Any]] = [{}, {}] if len(run.steps) % 2 else [{}]
         self._delivered = 0  # answers that batches have brought
         self._read: dict[str, list[Event]] = {}
         self._export: tuple[str, ShuffleKey, Since] | None = None  # that no answer names yet
@@ -109,8 +106,6 @@ class StreamHost:
 
     def restart(self, restart: Restart) -> None:
         """Start the job, again if it runs."""
-        if len(self._executors) == 1:
-            self._executors[0].clear()
         self._starts += 1
         self._export = None
         self._streams, self._delay = self._run.streams(restart), restart.activation_delay
@@ -129,6 +124,7 @@ class StreamHost:
             str(self._state), f"run-{self._starts}", self._state, self.book.streams, tuple(self._shuffle_keys),
             self._run.buckets, _TOPICS, tuple(self._answers), alerts_per_rule_and_hour=2,
         )  # fmt: skip
+        self._executors = [BucketProcessor(self._plan) for _ in range(1 + len(self._run.steps) % 2)]
 
     def plan(self) -> None:
         """Start the query again where versions wait for a shuffle key, or nothing needs one any more."""
@@ -339,7 +335,8 @@ class StreamHost:
         if batch.again:
             failed = [self._attempt(number, packed) for number in range(len(packed))]
             if batch.clock is None:  # by another worker; else by the one that took part in the attempt that failed
-                self._executors = [{}] if len(self._executors) == 1 else self._executors[::-1]
+                alone = len(self._executors) == 1
+                self._executors = [BucketProcessor(self._plan)] if alone else self._executors[::-1]
         emitted = [self._attempt(number, packed) for number in range(len(packed))]
         assert not batch.again or failed == emitted, f"first {failed}, then {emitted}"
         for name in self._streams:
@@ -350,8 +347,7 @@ class StreamHost:
         if not packed[number]:
             return Emitted()  # the task knows nothing of the bucket
         at = crc32(f"{self._version} {number}".encode()) % len(self._executors)
-        with patch.object(resident_buckets, "_cache", self._executors[at]):
-            return _read(BucketProcessor(self._plan).process(number, self._version, packed[number]))
+        return _read(self._executors[at].process(number, self._version, packed[number]))
 
     def _packed(self, batch: Batch) -> list[dict[str, list[bytes]]]:
         """What each bucket gets, by kind."""
