@@ -45,7 +45,7 @@ from nightjar.streaming.driver.reporting import Reporter
 from nightjar.streaming.driver.rule_changes import RuleChanges
 from nightjar.streaming.driver.session import held_by_jvm
 from nightjar.streaming.driver.warmup import warm_up
-from nightjar.streaming.priming.priming import Priming
+from nightjar.streaming.priming.priming import Primer
 from nightjar.streaming.state.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def run(
             places.settle()
         warm_up(session, config, places, consumers[0])
         outbox, brokers, arrivals = Outbox(producer), BrokerClock(host), Arrivals(config, consumers[0])
-        priming = cleanup.enter_context(contextlib.closing(Priming(config, checkpoint)))
+        priming = cleanup.enter_context(contextlib.closing(Primer(config, checkpoint)))
         answering = Answering(config, consumers[1:3], producer, brokers.now, arrivals.events_per_day, history=priming)
         most, watched = config.alerts_per_rule_and_hour, config.topics.job_progress
         cap = None if most is None else CapWatch(most, consumers[3], watched)

@@ -24,17 +24,16 @@ from nightjar.rules.versions import RuleVersion, actions_of
 
 @dataclass
 class Counts:
-    """Counts of a bucket since the checkpoint began. Events are counted once, in buckets of the primary shuffle key.
-
-    skipped: invalid records on nightjar's own topics; overflow: those of the announced that are marked so.
-    """
+    """Counts of a bucket since the checkpoint began. Events are counted once, in buckets of the primary shuffle key."""
 
     events: int = 0
     late: int = 0
     duplicates: int = 0
     announced: int = 0
     skipped: int = 0
+    """Invalid records on nightjar's own topics."""
     overflow: int = 0
+    """Those of the announced that are marked so."""
 
     def add(self, other: Counts) -> None:
         """Add the other's counts."""
@@ -48,18 +47,20 @@ class Counts:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """The results of a batch. rows: the row of each alert's event in the batch, as in InputRows; late: the late events
-    that this bucket reports; dead: those, reported or not, from before the horizon; delta: what to store; overflow:
-    whether each alert is beyond the cap, None without one."""
+    """The results of a batch."""
 
     alerts: pa.Table
     rows: Int64Array
+    """The row of each alert's event in the batch, as in InputRows."""
     late: pa.Table
+    """The late events that this bucket reports."""
     dead: pa.Table
+    """Those, reported or not, from before the horizon."""
     failures: list[Failure]
     delta: Delta
-    counts: Counts
+    """What to store."""
     overflow: NDArray[np.bool_] | None = None
+    """Whether each alert is beyond the cap; None without one."""
 
 
 class Bucket:
@@ -126,7 +127,6 @@ class Bucket:
             dead,
             self._new_failures(advance),
             advance.delta,
-            counts,
             overflow,
         )
 

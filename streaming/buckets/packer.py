@@ -27,7 +27,7 @@ from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP
 from nightjar.streaming.buckets.output_records import batches_of, json_records
-from nightjar.streaming.buckets.payloads import Kind, to_ipc
+from nightjar.streaming.buckets.payloads import PayloadKind, to_ipc
 from nightjar.streaming.partitioning import buckets_of, divided, partition_key
 
 _log = structlog.get_logger(__name__)
@@ -40,26 +40,27 @@ _MICROSECONDS = pa.timestamp("us", "UTC")
 # Columns of the record that its event keeps.
 _COORDINATES = ("timestamp", "partition", "offset", SENT_AT)
 
-Packed = tuple[int, Kind, bytes]
+PackedRow = tuple[int, PayloadKind, bytes]
 
 
 @dataclass(frozen=True)
 class Packer:
-    """What `mapInArrow` runs. Shuffle key r has the buckets from r * buckets on; that of the whole stream only one.
-
-    answers_topic: `rule-status`. bounded: whether brokers stamp arrivals, so that no clock is later than its record.
-    dropped: the numbers of shuffle keys that nothing is sent to.
-    """
+    """What `mapInArrow` runs. Shuffle key r has the buckets from r * buckets on; that of the whole stream only one."""
 
     streams: Mapping[str, Stream]
     shuffle_keys: tuple[ShuffleKey, ...]
     buckets: int
+    """Of each shuffle key."""
     partitions: int
+    """Of the shuffle."""
     answers_topic: str
+    """`rule-status`."""
     clock_topic: str
     quarantine_topic: str
     bounded: bool
+    """Whether brokers stamp arrivals, so that no clock is later than its record."""
     dropped: frozenset[int] = frozenset()
+    """The numbers of shuffle keys that nothing is sent to."""
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Kafka records (see query.kafka_records) to rows of payloads.PACKED_SCHEMA."""
@@ -72,7 +73,7 @@ class Packer:
             ]
             yield pa.RecordBatch.from_arrays(columns, ["bucket", "kind", "payload"])
 
-    def packed(self, records: pa.Table) -> Iterator[Packed]:
+    def packed(self, records: pa.Table) -> Iterator[PackedRow]:
         """The rows: bucket, kind, payload."""
         topics = set(pc.unique(records.column("topic")).to_pylist())
         if self.answers_topic in topics:
@@ -83,7 +84,7 @@ class Packer:
             if stream.topic in topics:
                 yield from self._events(records, stream)
 
-    def _answers(self, records: pa.Table) -> Iterator[Packed]:
+    def _answers(self, records: pa.Table) -> Iterator[PackedRow]:
         """The answers that create a version or set its effective time, for the buckets of its stream."""
         skipped = 0
         for offset, arrival, raw in _records(records):
@@ -93,19 +94,19 @@ class Packer:
             elif answer.answer is Answer.ACTIVE or answer.rule is not None:
                 written = {"offset": offset, "arrival": arrival, "value": raw.decode()}
                 stream = None if answer.rule is None else answer.rule.stream
-                yield from self._to_buckets(Kind.RULE, json.dumps(written).encode(), stream)
+                yield from self._to_buckets(PayloadKind.RULE, json.dumps(written).encode(), stream)
         yield from _skipped(self.answers_topic, skipped)
 
-    def _clocks(self, records: pa.Table) -> Iterator[Packed]:
+    def _clocks(self, records: pa.Table) -> Iterator[PackedRow]:
         skipped = 0
         for _, arrival, raw in _records(records):
             clock = read_clock(raw, arrival if self.bounded else MAX_TIMESTAMP)
             skipped += clock is None
             if clock is not None:
-                yield from self._to_buckets(Kind.CLOCK, clock.encoded())
+                yield from self._to_buckets(PayloadKind.CLOCK, clock.encoded())
         yield from _skipped(self.clock_topic, skipped)
 
-    def _to_buckets(self, kind: Kind, payload: bytes, stream: str | None = None) -> Iterator[Packed]:
+    def _to_buckets(self, kind: PayloadKind, payload: bytes, stream: str | None = None) -> Iterator[PackedRow]:
         """The payload, for every bucket of the stream (None: of all streams)."""
         for number, key in self._shuffle_keys_of(stream):
             yield from ((bucket, kind, payload) for bucket in buckets_of(number, key, self.buckets))
@@ -118,7 +119,7 @@ class Packer:
             if stream in (None, key.stream) and number not in self.dropped
         ]
 
-    def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
+    def _events(self, records: pa.Table, stream: Stream) -> Iterator[PackedRow]:
         """A stream's events, for the buckets of its shuffle keys; unusable records, for the quarantine topic."""
         records = _of_topic(records, stream.topic).combine_chunks()
         came = {name: records.column(name).combine_chunks() for name in _COORDINATES}
@@ -133,14 +134,14 @@ class Packer:
             for at, rejection in parsed.rejected
         )  # fmt: skip
         for some in batches_of(refused):
-            yield _ANSWERING, Kind.QUARANTINE, to_ipc(json_records(self.quarantine_topic, some))
+            yield _ANSWERING, PayloadKind.QUARANTINE, to_ipc(json_records(self.quarantine_topic, some))
         if parsed.events.num_rows:
             columns = [column.combine_chunks() for column in parsed.events.columns]
             columns += [column.take(parsed.rows) for column in came.values()]
             names = [*stream.fields, "arrival_time", *_COORDINATES[1:]]
             yield from self._by_bucket(pa.RecordBatch.from_arrays(columns, names), stream)
 
-    def _by_bucket(self, events: pa.RecordBatch, stream: Stream) -> Iterator[Packed]:
+    def _by_bucket(self, events: pa.RecordBatch, stream: Stream) -> Iterator[PackedRow]:
         """Events for the buckets of each shuffle key of their stream, the first of which reports the late ones."""
         of_stream = self._shuffle_keys_of(stream.name)
         for number, key in of_stream:
@@ -148,7 +149,7 @@ class Packer:
             for at, part in divided(events, values, self.buckets):
                 is_primary = pa.repeat(pa.scalar(number == of_stream[0][0]), part.num_rows)
                 whole = pa.Table.from_arrays([*part.columns, is_primary], schema=events_schema(stream))
-                yield number * self.buckets + at, Kind.EVENTS, to_ipc(whole)
+                yield number * self.buckets + at, PayloadKind.EVENTS, to_ipc(whole)
 
 
 def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -174,8 +175,8 @@ def _records(records: pa.Table) -> Iterator[tuple[int, int, bytes]]:
     return zip(offsets, arrivals, (value or b"" for value in values), strict=True)
 
 
-def _skipped(topic: str, records: int) -> Iterator[Packed]:
+def _skipped(topic: str, records: int) -> Iterator[PackedRow]:
     """A count of invalid records, which anybody may have written to one of nightjar's own topics."""
     if records:
         _log.warning("records that do not belong on the topic were skipped", topic=topic, records=records)
-        yield _ANSWERING, Kind.SKIPPED, str(records).encode()
+        yield _ANSWERING, PayloadKind.SKIPPED, str(records).encode()

@@ -14,7 +14,7 @@ import pyarrow as pa
 PACKED_SCHEMA = "bucket int, kind string, payload binary"
 
 
-class Kind(StrEnum):
+class PayloadKind(StrEnum):
     """The kinds of packed rows."""
 
     EVENTS = "events"  # an Arrow stream of `events_schema`

@@ -16,22 +16,24 @@ from nightjar.storage.paths import AnyPath
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """checkpoint: its name, so that two jobs in one worker never share an engine; run_id: this run; state: the folder
-    of the buckets' files, which every Spark process sees; rules: the answers on `rule-status` before the first one that
-    this run reads; alerts_per_rule_and_hour: those after which a bucket marks further ones; None: never.
-    fence: see JobConfig.
-    """
+    """What the buckets of one run of the query have in common."""
 
     checkpoint: str
+    """Its name, so that two jobs in one worker never share an engine."""
     run_id: str
     state: AnyPath
+    """The folder of the buckets' files, which every Spark process sees."""
     streams: Mapping[str, Stream]
     shuffle_keys: tuple[ShuffleKey, ...]
     buckets: int
+    """Of each shuffle key."""
     topics: Topics
     rules: tuple[Record, ...]
+    """The answers on `rule-status` before the first one that this run reads."""
     alerts_per_rule_and_hour: int | None = None
+    """Those after which a bucket marks further ones; None: never."""
     fence: Fence | None = None
+    """See JobConfig."""
 
     def shuffle_key_of(self, bucket: int) -> ShuffleKey:
         """The shuffle key whose bucket this is: shuffle key r has the buckets from r * buckets on."""

@@ -54,19 +54,18 @@ Truths = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Lack:
-    """What a bucket lacks, in event times (µs).
-
-    since, horizon: of single events, between which it lacks all. steps, complete: the same for the steps of folds.
-    until: events before it are for steps, whatever single events are needed for. always: the offset by partition before
-    which the bucket has no event at all.
-    """
+    """What a bucket lacks, in event times (µs)."""
 
     since: int
+    """The first single event that it lacks, as all up to `horizon`."""
     horizon: int
     always: Mapping[int, int] = field(default_factory=dict)
+    """The offset by partition before which the bucket has no event at all."""
     steps: Mapping[Fold, int] = field(default_factory=dict)
+    """By fold, since when it lacks steps, as all up to `complete`."""
     complete: Mapping[Fold, int] = field(default_factory=dict)
     until: int = FIRST_INSTANT
+    """Events before it are for steps, whatever single events are needed for."""
 
     @property
     def earliest(self) -> int:
@@ -100,20 +99,21 @@ class Lack:
 
 @dataclass(frozen=True)
 class Exported:
-    """The list of an export's entries for one bucket.
-
-    since: event time (µs) from which on they are complete; first: the first position among arrivals that they may have;
-    ends: the offset by partition up to which they are. steps: the files that hold steps of folds; folds: see
-    rules.engine.past.Past.spans; until: see Lack.
-    """
+    """The list of an export's entries for one bucket."""
 
     since: int
+    """Event time (µs) from which on they are complete."""
     first: int
+    """The first position among arrivals that they may have."""
     entries: tuple[Entry, ...]
     ends: dict[int, int] = field(default_factory=dict)
+    """The offset by partition up to which they are complete."""
     steps: tuple[str, ...] = ()
+    """The files that hold steps of folds."""
     folds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """See rules.engine.past.Past.spans."""
     until: int = FIRST_INSTANT
+    """See Lack."""
 
 
 class ExportWriter:

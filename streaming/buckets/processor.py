@@ -37,7 +37,7 @@ from nightjar.streaming.buckets.output_records import (
     late_records,
     sent_at_of,
 )
-from nightjar.streaming.buckets.payloads import Kind, from_ipc, to_ipc
+from nightjar.streaming.buckets.payloads import PayloadKind, from_ipc, to_ipc
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.primed_state import held, take_in
 from nightjar.streaming.buckets.reports import bucket_report
@@ -49,7 +49,7 @@ from nightjar.streaming.state.statelog import Head, StateLog
 # A bucket reports at most this often (seconds): one record per batch and bucket would be too many.
 _REPORT_SECONDS = 1.0
 
-# A bucket's share of a batch: payloads by Kind.
+# A bucket's share of a batch: payloads by PayloadKind.
 Packed = Mapping[str, list[bytes]]
 
 
@@ -70,7 +70,7 @@ class BucketTasks:
         for batch in batches:
             keys, kinds, payloads = (batch.column(name).to_pylist() for name in ("bucket", "kind", "payload"))
             for key, kind, payload in zip(keys, kinds, payloads, strict=True):
-                if kind == Kind.QUARANTINE:
+                if kind == PayloadKind.QUARANTINE:
                     yield from from_ipc(payload).to_batches()
                 else:
                     buckets.setdefault(bucket_of(key), {}).setdefault(kind, []).append(payload)
@@ -85,12 +85,14 @@ class BucketTasks:
 
 @dataclass(frozen=True)
 class _Restored:
-    """A bucket as its batch begins. version: of the batch; head: of the state before it."""
+    """A bucket as its batch begins."""
 
     number: int
     version: int
+    """Of the batch."""
     files: BucketFiles
     head: Head
+    """Of the state before the batch."""
     resident: Resident
 
     @property
@@ -158,15 +160,15 @@ class BucketProcessor:
         """Fold the answers, take in the history that they name, and read events and clocks."""
         bucket, head, files = restored.bucket, restored.head, restored.files
         known = self._plan.rules[-1].offset if self._plan.rules else -1
-        rules, exports = receive(bucket, packed.get(Kind.RULE, []), known, head, files)
+        rules, exports = receive(bucket, packed.get(PayloadKind.RULE, []), known, head, files)
         primed, history, gone = head, list[Delta](), list[str]()
         for name in exports:
             taken = take_in(bucket, name, primed, restored.version, files)
             primed = taken.head
             history.append(taken.delta)
             gone += taken.gone
-        bucket.counts.skipped += sum(int(payload) for payload in packed.get(Kind.SKIPPED, []))
-        clocks = [clock for clock in map(read_clock, packed.get(Kind.CLOCK, [])) if clock is not None]
+        bucket.counts.skipped += sum(int(payload) for payload in packed.get(PayloadKind.SKIPPED, []))
+        clocks = [clock for clock in map(read_clock, packed.get(PayloadKind.CLOCK, [])) if clock is not None]
         _close(bucket, clocks)
         events = _events(bucket.stream, packed, head, files)
         return _Received(events, self._clock(bucket.stream, clocks), rules, primed, history, gone)
@@ -227,7 +229,7 @@ def _events(stream: Stream, packed: Packed, head: Head, files: BucketFiles) -> p
     """The batch's events (events_schema), after those that the state holds unread."""
     unread = [files.get(entry) for entry in head.unread]
     # unread events may be older than a field of the stream
-    tables = [stream.completed(from_ipc(payload)) for payload in unread + packed.get(Kind.EVENTS, [])]
+    tables = [stream.completed(from_ipc(payload)) for payload in unread + packed.get(PayloadKind.EVENTS, [])]
     return pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
 
 

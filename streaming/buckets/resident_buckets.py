@@ -84,8 +84,8 @@ class Residents:
 def receive(
     bucket: Bucket, payloads: Iterable[bytes], since: int, head: Head, files: BucketFiles
 ) -> tuple[str, list[str]]:
-    """Fold answers (Kind.RULE), and keep them in the state until the next start if one changes anything; returns the
-    name of their entry, and the exports that `Bucket.receive` does.
+    """Fold answers (PayloadKind.RULE), and keep them in the state until the next start if one changes anything; returns
+    the name of their entry, and the exports that `Bucket.receive` does.
 
     since: the offset of the last answer that the next start finds without the state.
     """

@@ -10,7 +10,7 @@ from nightjar.streaming.config import JobConfig
 from nightjar.streaming.driver.answering import Answering
 from nightjar.streaming.driver.outbox import Outbox
 from nightjar.streaming.driver.overflow import CapWatch
-from nightjar.streaming.priming.priming import Priming
+from nightjar.streaming.priming.priming import Primer
 from nightjar.streaming.state.checkpoint import Checkpoint
 from nightjar.streaming.state.metadata import Metadata, Offsets
 
@@ -26,7 +26,7 @@ class RuleChanges:
         config: JobConfig,
         checkpoint: Checkpoint,
         answering: Answering,
-        priming: Priming,
+        priming: Primer,
         *,
         outbox: Outbox,
         cap: CapWatch | None,

@@ -35,21 +35,21 @@ from nightjar.streaming.state.statelog import FIRST_INSTANT, Head, StateLog
 
 @dataclass(frozen=True)
 class Share:
-    """One shuffle key's share of the state.
-
-    number: of the shuffle key; primary: whether it is the first of its stream, which reports late events; clock: µs,
-    the stream's clock, None if unknown; horizon: event time (µs) from which the rules can still need events; settled:
-    event time (µs) before which no event is evaluated again.
-    """
+    """One shuffle key's share of the state."""
 
     config: JobConfig
     stream: Stream
     shuffle_key: ShuffleKey
     number: int
+    """Of the shuffle key."""
     primary: bool
+    """Whether it is the first of its stream, which reports late events."""
     clock: int | None
+    """The stream's clock, µs; None if unknown."""
     horizon: int
+    """Event time (µs) from which the rules can still need events."""
     settled: int
+    """Event time (µs) before which no event is evaluated again."""
 
 
 def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) -> Share:

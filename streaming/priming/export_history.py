@@ -58,20 +58,22 @@ _REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Request:
-    """What to export. name: of the export; number: of the shuffle key; state: the folder of all buckets.
-
-    until: the offset by partition of the stream's topic up to which events are needed. By bucket of the shuffle key,
-    lacks: what its state lacks; firsts: the first position among arrivals that it uses.
-    """
+    """What to export."""
 
     config: JobConfig
     name: str
+    """Of the export."""
     number: int
+    """Of the shuffle key."""
     shuffle_key: ShuffleKey
     state: AnyPath
+    """The folder of all buckets."""
     until: Mapping[int, int]
+    """The offset by partition of the stream's topic up to which events are needed."""
     lacks: tuple[Lack, ...]
+    """What the state lacks, by bucket of the shuffle key."""
     firsts: tuple[int, ...]
+    """The first position among arrivals that each of these buckets uses."""
 
     @property
     def stream(self) -> Stream:

@@ -31,7 +31,7 @@ from typing import IO
 
 import structlog
 
-from nightjar.contracts.job_progress import Priming as Report
+from nightjar.contracts.job_progress import Priming
 from nightjar.rules.durations import format_duration
 from nightjar.rules.retention import widest
 from nightjar.rules.rulebook import ShuffleKey
@@ -56,7 +56,7 @@ _RETRY_SECONDS = 60.0
 _UNCLAIMED_SECONDS = 60.0
 
 
-class Priming:
+class Primer:
     """Decides which versions are primed, and runs the exports. It is the job's `History`."""
 
     def __init__(self, config: JobConfig, checkpoint: Checkpoint) -> None:
@@ -141,7 +141,7 @@ class Priming:
         if self._running is not None or self._done is not None:
             self._wanted.clear()
 
-    def report(self) -> Report | None:
+    def report(self) -> Priming | None:
         """What is being primed; None if nothing is."""
         if self._running is None:
             return None

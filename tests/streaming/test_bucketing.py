@@ -14,8 +14,8 @@ from nightjar.contracts.headers import SENT_AT
 from nightjar.ingestion.event_schema import PRIMARY
 from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
 from nightjar.rules.streams import load_streams
-from nightjar.streaming.buckets.packer import Packed, Packer
-from nightjar.streaming.buckets.payloads import Kind, from_ipc
+from nightjar.streaming.buckets.packer import PackedRow, Packer
+from nightjar.streaming.buckets.payloads import PayloadKind, from_ipc
 from nightjar.streaming.partitioning import bucket_of
 from tests.support.answers import answered
 
@@ -63,12 +63,12 @@ def _json(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else float(str(value))
 
 
-def events(packed: list[Packed]) -> list[tuple[int, str, bool]]:
+def events(packed: list[PackedRow]) -> list[tuple[int, str, bool]]:
     """(bucket, event id, primary) of everything packed as an event."""
     return [
         (bucket, row.get("transaction_id") or row["login_id"], row[PRIMARY])
         for bucket, kind, payload in packed
-        if kind is Kind.EVENTS
+        if kind is PayloadKind.EVENTS
         for row in from_ipc(payload).to_pylist()
     ]
 
@@ -121,7 +121,9 @@ def test_a_clock_goes_to_every_bucket_and_is_no_later_than_its_record() -> None:
     for reported, heeded in ((7, 7), (noon + 1, noon), (2**55, noon)):
         value = json.dumps({"run_id": "run", "clocks": {"logins": reported}}).encode()
         packed = list(PACKER.packed(records(("clock", value))))
-        assert Counter((bucket, found) for bucket, found, _ in packed) == {(bucket, Kind.CLOCK): 1 for bucket in EVERY}
+        assert Counter((bucket, found) for bucket, found, _ in packed) == {
+            (bucket, PayloadKind.CLOCK): 1 for bucket in EVERY
+        }
         assert json.loads(packed[0][2]) == {"run_id": "run", "clocks": {"logins": heeded}}
 
 
@@ -130,7 +132,7 @@ def test_an_accepted_rule_goes_to_the_buckets_of_its_stream() -> None:
     rule = {"id": "r", "stream": "logins", "group_by": ["customer_id"], "when": "status = 'FAIL'"}
     accepted, rejected = answered(STREAMS, rule, b"{")
     packed = list(PACKER.packed(records(("rule-status", accepted.value), ("rule-status", rejected.value))))
-    assert {(shuffle_key_of(bucket).stream, kind) for bucket, kind, _ in packed} == {("logins", Kind.RULE)}
+    assert {(shuffle_key_of(bucket).stream, kind) for bucket, kind, _ in packed} == {("logins", PayloadKind.RULE)}
     assert len(packed) == BUCKETS
     written = json.loads(packed[0][2])
     assert (written["offset"], written["arrival"]) == (0, int(NOON.timestamp()) * 1_000_000)
@@ -151,7 +153,7 @@ HOSTILE = [
 @pytest.mark.parametrize("raw", HOSTILE)
 def test_what_does_not_belong_on_a_topic_is_skipped_and_counted(topic: str, raw: bytes) -> None:
     """Anybody can write to a topic."""
-    assert list(PACKER.packed(records((topic, raw), (topic, raw)))) == [(0, Kind.SKIPPED, b"2")]
+    assert list(PACKER.packed(records((topic, raw), (topic, raw)))) == [(0, PayloadKind.SKIPPED, b"2")]
 
 
 def test_records_are_events_or_quarantined() -> None:
@@ -159,7 +161,7 @@ def test_records_are_events_or_quarantined() -> None:
     odd = json.dumps(transaction("t1"), default=str).encode()
     packed = list(PACKER.packed(records(("transactions", odd), ("transactions", b"GET /"), ("logins", b"{}"))))
     assert {name for _, name, _ in events(packed)} == {"t1"}
-    refused = [from_ipc(payload) for _, kind, payload in packed if kind is Kind.QUARANTINE]
+    refused = [from_ipc(payload) for _, kind, payload in packed if kind is PayloadKind.QUARANTINE]
     reports = [json.loads(value) for table in refused for value in table.column("value").to_pylist()]
     assert sorted((t["stream"], t["offset"], t["reason"]) for t in reports) == [
         ("logins", 2, "no_id"),

@@ -20,7 +20,7 @@ from nightjar.rules.rulebook import Record, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.versions import Primed
-from nightjar.streaming.buckets.payloads import Kind, to_ipc
+from nightjar.streaming.buckets.payloads import PayloadKind, to_ipc
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.primed_state import ExportWriter, Lack
 from nightjar.streaming.buckets.processor import BucketProcessor
@@ -88,13 +88,15 @@ class Job:
         """One micro-batch; its alerts: rule, event, payments. clock: minutes after noon."""
         packed: dict[str, list[bytes]] = {}
         if events:
-            packed[Kind.EVENTS] = [to_ipc(pa.Table.from_pylist(list(events), events_schema(STREAM)))]
+            packed[PayloadKind.EVENTS] = [to_ipc(pa.Table.from_pylist(list(events), events_schema(STREAM)))]
         if clock is not None:
             at = microseconds(NOON) + clock * MINUTE
-            packed[Kind.CLOCK] = [json.dumps({"run_id": self.plan.run_id, "clocks": {"transactions": at}}).encode()]
+            packed[PayloadKind.CLOCK] = [
+                json.dumps({"run_id": self.plan.run_id, "clocks": {"transactions": at}}).encode()
+            ]
         if answer is not None:
             written = {"offset": answer.offset, "arrival": answer.arrival, "value": answer.value.decode()}
-            packed[Kind.RULE] = [json.dumps(written).encode()]
+            packed[PayloadKind.RULE] = [json.dumps(written).encode()]
         self.version += 1
         tables = self.processor.process(0, self.version, packed)
         rows = [row for table in tables for row in table.to_pylist() if row["topic"] == TOPICS.alerts]

@@ -12,7 +12,7 @@ from nightjar.rules.rulebook import WHOLE_STREAM, RuleBook, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.versions import RuleVersion
 from nightjar.streaming.config import JobConfig
-from nightjar.streaming.priming.priming import Priming
+from nightjar.streaming.priming.priming import Primer
 from nightjar.streaming.state.checkpoint import Checkpoint
 
 STREAMS = load_streams()
@@ -39,11 +39,11 @@ def config(tmp_path: Path) -> JobConfig:
     return made
 
 
-def primings(config: JobConfig) -> Priming:
+def primings(config: JobConfig) -> Primer:
     """Of a job with this configuration that runs with the added shuffle key."""
     checkpoint = Checkpoint(config)
     checkpoint.settle([*RuleBook(STREAMS).shuffle_keys, ADDED])
-    return Priming(config, checkpoint)
+    return Primer(config, checkpoint)
 
 
 def test_a_version_on_a_new_shuffle_key_waits_also_before_the_first_batch_of_its_buckets(config: JobConfig) -> None:

@@ -21,7 +21,7 @@ from nightjar.rules.rulebook import Record, ShuffleKey
 from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
 from nightjar.streaming.buckets import processor, resident_buckets
 from nightjar.streaming.buckets.bucket import Bucket
-from nightjar.streaming.buckets.payloads import Kind, from_ipc, to_ipc
+from nightjar.streaming.buckets.payloads import PayloadKind, from_ipc, to_ipc
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.processor import BucketProcessor
 from nightjar.streaming.config import JobConfig
@@ -96,7 +96,7 @@ def rule(offset: int, written: dict[str, Any] | None = None, streams: dict[str, 
     after = EARLY if offset and "control" in (written or {}) else ()
     (answer,) = answered(streams, written or BURST, first=offset, after=after)
     payload = json.dumps({"offset": offset, "arrival": 0, "value": answer.value.decode()}).encode()
-    return Row(kind=Kind.RULE.value, payload=payload)
+    return Row(kind=PayloadKind.RULE.value, payload=payload)
 
 
 def payment(event_id: str, minute: int) -> Row:
@@ -106,13 +106,15 @@ def payment(event_id: str, minute: int) -> Row:
         "transaction_id": event_id, "event_time": at, "customer_id": "ann", "terminal_id": "m1",
         "amount": Decimal("10.00"), "arrival_time": at, "partition": 0, "offset": minute, SENT_AT: None, PRIMARY: True,
     }  # fmt: skip
-    return Row(kind=Kind.EVENTS.value, payload=to_ipc(pa.Table.from_pylist([event], events_schema(STREAM))))
+    return Row(kind=PayloadKind.EVENTS.value, payload=to_ipc(pa.Table.from_pylist([event], events_schema(STREAM))))
 
 
 def clock(minute: int, run_id: str = "first") -> Row:
     """A clock as the driver writes it."""
     at = int((NOON + timedelta(minutes=minute)).timestamp()) * 1_000_000
-    return Row(kind=Kind.CLOCK.value, payload=json.dumps({"run_id": run_id, "clocks": {"transactions": at}}).encode())
+    return Row(
+        kind=PayloadKind.CLOCK.value, payload=json.dumps({"run_id": run_id, "clocks": {"transactions": at}}).encode()
+    )
 
 
 def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -253,7 +255,7 @@ def test_a_failure_is_reported_once_whatever_is_lost_in_memory(store: Store) -> 
             "offset": number, SENT_AT: None, PRIMARY: True,
         }  # fmt: skip
         payload = to_ipc(pa.Table.from_pylist([event], events_schema(streams["counters"])))
-        output = batch(store, Row(kind=Kind.EVENTS.value, payload=payload), of=of)
+        output = batch(store, Row(kind=PayloadKind.EVENTS.value, payload=payload), of=of)
         return [answer["status"] for answer in output.get(TOPICS.rule_status, [])]
 
     batch(store, rule(0, total, streams), of=of)
@@ -283,7 +285,7 @@ def test_a_rule_that_does_not_fit_the_declaration_stops_no_other(store: Store, c
     accepted = json.loads(answer.value)
     value = json.dumps(accepted | {"rule": accepted["rule"] | change}).encode()
     payload = json.dumps({"offset": 1, "arrival": 0, "value": value.decode()}).encode()
-    batch(store, rule(0), Row(kind=Kind.RULE.value, payload=payload))
+    batch(store, rule(0), Row(kind=PayloadKind.RULE.value, payload=payload))
     first = batch(store, payment("t1", 1), payment("t2", 2))
     assert counted(first) == [("t2", 1, 2)]
     store.go_elsewhere()
@@ -304,7 +306,7 @@ def test_an_answer_that_changes_nothing_is_not_kept(store: Store) -> None:
     kept = files_of(store.folder, 0, store.run).before(store.version + 1).rules
     active = {"status": "ACTIVE", "rule_id": "burst", "rule_version": 1, "effective": BURST["effective"], "reasons": []}
     payload = json.dumps({"offset": 1, "arrival": 0, "value": json.dumps(active)}).encode()
-    batch(store, Row(kind=Kind.RULE.value, payload=payload))
+    batch(store, Row(kind=PayloadKind.RULE.value, payload=payload))
     assert files_of(store.folder, 0, store.run).before(store.version + 1).rules == kept != ""
     store.go_elsewhere()
     assert counted(batch(store, payment("t1", 1), payment("t2", 2))) == [("t2", 1, 2)]
@@ -344,7 +346,7 @@ def flood(store: Store, minutes: range, *rows: Row, of: BucketPlan) -> list[tupl
 def overflow(hour: int, run_id: str = "first") -> Row:
     """The mark of the driver, for BURST and an hour of the day."""
     at = int(NOON.replace(hour=hour).timestamp()) * 1_000_000
-    return Row(Kind.CLOCK.value, Clock(run_id, {}, {"burst": (at,)}).encoded())
+    return Row(PayloadKind.CLOCK.value, Clock(run_id, {}, {"burst": (at,)}).encoded())
 
 
 def test_alerts_beyond_the_cap_are_marked_also_after_a_crash(store: Store, made: list[Bucket]) -> None:

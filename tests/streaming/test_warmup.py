@@ -20,7 +20,7 @@ from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.types import FieldType, Kind
 from nightjar.streaming import kafka_clients
 from nightjar.streaming.buckets.packer import Packer
-from nightjar.streaming.buckets.payloads import Kind as Packed
+from nightjar.streaming.buckets.payloads import PayloadKind
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.processor import BucketTasks
 from nightjar.streaming.driver.places import Places
@@ -89,7 +89,7 @@ def test_every_partition_evaluates_a_rule(spark: "SparkSession", partitions: int
     evaluating = {
         bucket % partitions
         for bucket, kind, _ in packed
-        if kind is Packed.EVENTS and book.served_by(shuffle_keys[bucket // buckets])
+        if kind is PayloadKind.EVENTS and book.served_by(shuffle_keys[bucket // buckets])
     }
     assert evaluating == set(range(partitions))
 
