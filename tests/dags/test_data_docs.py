@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from nightjar.airflow.local.airflow import LocalAirflow
 from nightjar.airflow.submission import run_folder
@@ -100,7 +101,7 @@ def test_in_a_browser_they_stand_in_airflows_frame_with_its_theme(running: Local
         page.get_by_role("button", name="Browse").click()
         page.get_by_role("menuitem", name="Data docs").click()
         frame = page.frame_locator("iframe")
-        assert frame.locator("html").get_attribute("data-theme") == theme
+        expect(frame.locator("html")).to_have_attribute("data-theme", theme)
         frame.get_by_role("link", name="violations").first.click()
         frame.get_by_role("heading", name="violations").wait_for()
         address = page.url
