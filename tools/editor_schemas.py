@@ -13,7 +13,7 @@ from nightjar.cases.case_files import CASE_KEYS
 from nightjar.cases.model import KEYS
 from nightjar.configuration.settings import Settings
 from nightjar.rules.approval import APPROVE
-from nightjar.rules.measures import Function
+from nightjar.rules.functions import Function
 from nightjar.rules.model import Rule
 from nightjar.rules.publishing import CONTROLS
 
@@ -130,9 +130,14 @@ def _measure(held: Schema) -> Schema:
     """The measure's schema with the function as the key of its field."""
     options = {name: of for name, of in held["properties"].items() if name not in ("function", "field")}
     functions = {
-        function.value: {"type": "string", "description": f"{function.value} of this field"} for function in Function
+        function.value: {
+            "type": "string",
+            "description": f'{function} of "*" (events), or of this field\'s values'
+            if function.spec.takes_rows
+            else f"{function} of this field",
+        }
+        for function in Function
     }
-    functions[Function.COUNT.value]["description"] = 'count of "*" (events), or of this field\'s values'
     return {
         **held,
         "description": "What is computed over the current event's window: {sum: amount, over: 1h}.",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from nightjar.rules.documents import MAX_BYTES
-from nightjar.rules.measures import Function, accepted_kinds
+from nightjar.rules.functions import Function
 from nightjar.rules.predicates import FUNCTIONS, MAX_DEPTH, MAX_TEXT
 from nightjar.rules.predicates.analysis import MAX_WILDCARDS
 from nightjar.rules.streams import Stream
@@ -182,7 +182,7 @@ class HostileRules:
     def _measure(self, *, good: bool = False) -> dict[str, Any]:
         rng, fields = self._rng, self._stream.fields
         function = rng.choice(list(Function))
-        of = [name for name, kind in fields.items() if kind.kind in accepted_kinds(function)]
+        of = [name for name, kind in fields.items() if kind.kind in function.spec.takes]
         if not of or (not good and rng.random() < 0.2):
             of = [*fields, "*"]
         if good and "*" in of:

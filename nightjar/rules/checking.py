@@ -16,7 +16,8 @@ from pydantic import BaseModel, ValidationError
 from nightjar.rules.descriptions import mistaken_placeholders
 from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import PredicateError, Problem
-from nightjar.rules.measures import MAX_FIELDS, SUMMING, Function, Measure, accepted_kinds, result_type
+from nightjar.rules.functions import Function, result_type
+from nightjar.rules.measures import MAX_FIELDS, Measure
 from nightjar.rules.names import did_you_mean, is_usable_name, unknown_name
 from nightjar.rules.predicates import check_predicate
 from nightjar.rules.types import FieldType, Kind
@@ -194,7 +195,7 @@ class _Check:
                 self.add(place, measure_name, f"stream {stream.name} has a field of that name", remedy)
             if (result := self.measure(place, measure, stream)) is not None:
                 results[measure_name] = result
-            if measure.function is Function.VALUES:
+            if measure.function.spec.is_list:
                 lists.add(measure_name)
                 results.pop(measure_name, None)
         written = self.written.get("measures", {})
@@ -231,7 +232,7 @@ class _Check:
         """Check what a measure with resolution takes to fold (S14.2)."""
         text = format_duration(measure.resolution or 0)
         kind = None if measure.field is None else stream.fields.get(measure.field)
-        if measure.function in SUMMING and kind is not None and kind.kind is Kind.DOUBLE:
+        if kind is not None and kind.kind is Kind.DOUBLE and not measure.function.spec.folds_doubles:
             what = f"does not go with {measure.function} of a double, whose exact sums are too large to keep"
             self.add(place, text, what, "Declare the field as a decimal, or leave resolution out")
         if self.written.get("reset_after_alert") is True:
@@ -258,7 +259,7 @@ class _Check:
         if declared is None:
             self.unknown_field(place, field, stream)
             return None
-        kinds = accepted_kinds(function)
+        kinds = function.spec.takes
         if declared.kind not in kinds:
             fitting = [name for name, kind in stream.fields.items() if kind.kind in kinds]
             remedy = f"Fields it takes are {', '.join(fitting)}" if fitting else "The stream has no field it takes"

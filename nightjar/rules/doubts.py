@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nightjar.rules.errors import Problem
-from nightjar.rules.measures import Function
 from nightjar.rules.model import Rule, measure_types
 from nightjar.rules.predicates import impossible_parts
 from nightjar.rules.streams import Stream
@@ -25,7 +24,7 @@ def doubts(rule: Rule, stream: Stream) -> list[Problem]:
     ]
     kinds, least = {**stream.fields, **measure_types(rule, stream)}, dict[str, int]()
     for name, measure in rule.measures.items():
-        if measure.function in (Function.COUNT, Function.COUNT_DISTINCT):
+        if measure.function.spec.counts:
             every = measure.field is None and measure.where is None and not measure.excluding_current
             least[name] = int(every)  # the current event counts itself
     of_both = impossible_parts([rule.when, *([] if rule.where is None else [rule.where])], kinds, least)

@@ -11,14 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from nightjar.rules.canonical import canonical
-from nightjar.rules.measures import Function
 from nightjar.rules.model import PLACEHOLDER, Rule
 from nightjar.rules.streams import Stream
 
 # Of the same length for every value: neither its length nor its last characters are shown, nor whether two are equal.
 MASK = "•••"
-
-_COUNTS = (Function.COUNT, Function.COUNT_DISTINCT)
 
 
 def sensitive_names(rule: Rule, stream: Stream) -> frozenset[str]:
@@ -26,7 +23,7 @@ def sensitive_names(rule: Rule, stream: Stream) -> frozenset[str]:
     measures = (
         name
         for name, measure in rule.measures.items()
-        if measure.field in stream.sensitive and measure.function not in _COUNTS
+        if measure.field in stream.sensitive and not measure.function.spec.counts
     )
     return frozenset({*stream.sensitive, *measures})
 

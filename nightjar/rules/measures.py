@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_serializer, model_validator
 
 from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
 from nightjar.rules.errors import shortened
-from nightjar.rules.types import DOUBLE, INT64, STRING, FieldType, Kind
+from nightjar.rules.functions import Function
 
 # A group's state is kept for its widest window; a year and a month covers any yearly question.
 MAX_OVER = 400 * MICROSECONDS["d"]
@@ -24,61 +23,12 @@ RESET_REACH = 2 * RESET_CELL + 1
 MIN_RESOLUTION = MICROSECONDS["s"]
 # Fields that form a group, or that narrow a window to one value of each.
 MAX_FIELDS = 8
-
-
-class Function(StrEnum):
-    """The aggregates, by their keys in a rule."""
-
-    COUNT = "count"
-    SUM = "sum"
-    AVG = "avg"
-    MIN = "min"
-    MAX = "max"
-    STDDEV = "stddev"
-    COUNT_DISTINCT = "count_distinct"
-    FIRST = "first"
-    LAST = "last"
-    VALUES = "values"
-
-
-_NUMBERS = frozenset({Kind.INT64, Kind.DOUBLE, Kind.DECIMAL})
-_ORDERED = _NUMBERS | {Kind.TIMESTAMP}
-# Functions that are not listed take fields of any type.
-_ARGUMENTS = {
-    Function.SUM: _NUMBERS,
-    Function.AVG: _NUMBERS,
-    Function.STDDEV: _NUMBERS,
-    Function.MIN: _ORDERED,
-    Function.MAX: _ORDERED,
-    # a double has several spellings, and two that look alike may differ
-    Function.VALUES: frozenset(Kind) - {Kind.DOUBLE},
-}
-# What follows from a few numbers of each step, in whatever order its events came (S14.2).
-FOLDING = frozenset({Function.COUNT, Function.SUM, Function.AVG, Function.STDDEV, Function.MIN, Function.MAX})
-# Those whose sums of doubles would take hundreds of bytes a step (S3.3).
-SUMMING = frozenset({Function.SUM, Function.AVG, Function.STDDEV})
 # What `values` lists: so many, with so many characters each. The longest list is shorter than the longest string.
 MOST_LISTED = 10
 MAX_LISTED = 100
-
-
-def accepted_kinds(function: Function) -> frozenset[Kind]:
-    """The kinds of fields a function takes."""
-    return _ARGUMENTS.get(function, frozenset(Kind))
-
-
-def result_type(function: Function, field_type: FieldType | None) -> FieldType:
-    """The type of a measure over a field of a type it accepts; `field_type` is None for `count: "*"`."""
-    if field_type is None or function in (Function.COUNT, Function.COUNT_DISTINCT):
-        return INT64
-    if function in (Function.AVG, Function.STDDEV):
-        return DOUBLE
-    if function is Function.VALUES:
-        return STRING
-    if function is Function.SUM and field_type.kind is Kind.DECIMAL:
-        # 64 bits hold one digit more than the 18 that a field may declare
-        return FieldType(Kind.DECIMAL, 19, field_type.scale)
-    return field_type
+# The functions that may have a resolution, and those that take `*`.
+_FOLDING = [function for function in Function if function.spec.family is not None]
+_OF_ROWS = ", ".join(function for function in Function if function.spec.takes_rows)
 
 
 class Measure(BaseModel):
@@ -128,7 +78,8 @@ class Measure(BaseModel):
         Field(
             description="Of a long window: its start is rounded down to a multiple of this, as in `1m`, and the stream "
             f"keeps one row per group and step instead of the events; from {format_duration(MIN_RESOLUTION)} to the "
-            "length of the window. For count, sum, avg, stddev, min and max; not with `per`, `since` or `episode`."
+            f"length of the window. For {', '.join(_FOLDING[:-1])} and {_FOLDING[-1]}; not with `per`, `since` or "
+            "`episode`."
         ),
     ] = None
 
@@ -151,8 +102,8 @@ class Measure(BaseModel):
             raise ValueError(f"{wrong}. A measure has exactly one of {known}, as in {{sum: amount, over: 1h}}")
         field = written[named[0]]
         if field == "*":
-            if named[0] != Function.COUNT:
-                raise ValueError(f"{named[0]} of * has no meaning. Name a field; only count takes *")
+            if not Function(named[0]).spec.takes_rows:
+                raise ValueError(f"{named[0]} of * has no meaning. Name a field; only {_OF_ROWS} takes *")
             field = None
         elif not isinstance(field, str):
             raise ValueError(f"{named[0]} of {field!r} has no meaning. Name a field, as in {named[0]}: amount")
@@ -202,9 +153,8 @@ class Measure(BaseModel):
             if info.data.get(option):
                 raise ValueError(f"does not go with {option}, which looks at single events. Leave one of them out")
         function = info.data.get("function")
-        if function is not None and function not in FOLDING:
-            folding = ", ".join(name for name in Function if name in FOLDING)
-            raise ValueError(f"does not go with {function}, which needs every event. It is for {folding}")
+        if function is not None and function.spec.family is None:
+            raise ValueError(f"does not go with {function}, which needs every event. It is for {', '.join(_FOLDING)}")
         over = info.data.get("over")
         if not MIN_RESOLUTION <= resolution <= (resolution if over is None else over):
             found, least = format_duration(resolution), format_duration(MIN_RESOLUTION)

@@ -15,7 +15,8 @@ from nightjar.rules.descriptions import PLACEHOLDER
 from nightjar.rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
 from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
 from nightjar.rules.errors import Problem, RuleError, printable, shortened
-from nightjar.rules.measures import MAX_FIELDS, Function, Measure, result_type
+from nightjar.rules.functions import result_type
+from nightjar.rules.measures import MAX_FIELDS, Measure
 from nightjar.rules.states import Revisions, Severity, State
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds, parse_timestamp
@@ -24,7 +25,6 @@ from nightjar.rules.types import FieldType
 __all__ = [
     "MAX_MEASURES",
     "PLACEHOLDER",
-    "Function",
     "Measure",
     "Revisions",
     "Rule",

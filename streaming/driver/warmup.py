@@ -24,7 +24,7 @@ from nightjar.contracts import rule_status
 from nightjar.contracts.clock import Clock
 from nightjar.contracts.json_text import ascii_json
 from nightjar.ingestion.kafka_source import record_columns
-from nightjar.rules.measures import Function, accepted_kinds
+from nightjar.rules.functions import Function
 from nightjar.rules.rulebook import Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import FieldType, Kind
@@ -182,27 +182,29 @@ def _answer(streams: Mapping[str, Stream], key: ShuffleKey, offset: int) -> Reco
 
 
 def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
-    """A rule grouped by this field that uses every kind of measure. number: unique to the rule."""
-    amount = next((name for name, kind in stream.fields.items() if kind.is_number), None)
-    kinds = accepted_kinds(Function.VALUES)
-    listed = next((name for name in stream.entities if stream.fields[name].kind in kinds), stream.event_id)
+    """A rule grouped by this field that uses every function and every kind of window. number: unique to the rule."""
     measures: dict[str, Any] = {
-        "w_count": {"count": "*", "over": "1h"},
-        "w_distinct": {"count_distinct": stream.entities[0], "over": "10m"},
-        "w_first": {"first": stream.event_id, "over": "10m"},
+        f"w_{function}": {function.value: of, "over": "1h"}
+        for function in Function
+        if (of := _field_for(function, stream)) is not None
+    }
+    measures |= {
+        "w_rows": {"count": "*", "over": "10m"},
         "w_episode": {"count": "*", "episode": "10m", "until": f"{stream.event_id} = 'w0'"},
-        "w_values": {"values": listed, "over": "10m"},
-        "w_last": {"last": stream.event_id, "over": "10m", "excluding_current": True},
+        "w_others": {"last": stream.event_id, "over": "10m", "excluding_current": True},
     }
     if field != stream.event_id:
         measures["w_steps"] = {"count": "*", "over": "1d", "resolution": "1h"}
-    if amount is not None:
-        measures |= {f"w_{f}": {f: amount, "over": "1h"} for f in ("sum", "avg", "min", "max", "stddev")}
     return {
         "id": f"warm-up-{number}",
         "stream": stream.name,
         "group_by": [field],
         "measures": measures,
-        "when": "w_count > 2",
+        "when": "w_rows > 2",
         "effective": "2000-01-01T00:00:00Z",
     }
+
+
+def _field_for(function: Function, stream: Stream) -> str | None:
+    names = (*stream.entities, *stream.fields)
+    return next((name for name in names if stream.fields[name].kind in function.spec.takes), None)

@@ -11,7 +11,8 @@ from nightjar.cases.simulate import simulate
 from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import RULE_STATUS, events_table
 from nightjar.rules.documents import read_documents
-from nightjar.rules.measures import Function, Measure
+from nightjar.rules.functions import Function
+from nightjar.rules.measures import Measure
 from nightjar.rules.model import MAX_MEASURES, Rule, load_rules, parse_rule
 from nightjar.rules.streams import SHIPPED, load_streams
 from tests.support.answers import answered

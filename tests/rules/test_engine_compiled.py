@@ -54,14 +54,18 @@ def test_compilation_is_announced_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_every_file_with_a_kernel_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no other."""
+    """And the codes that they contain, and no other."""
     monkeypatch.setattr(compiled.resources, "files", lambda _: tmp_path)
-    (tmp_path / "kernels").mkdir()
-    inner, plain = tmp_path / "kernels" / "inner.py", tmp_path / "plain.py"
+    (tmp_path / "engine").mkdir()
+    inner, plain, codes = (tmp_path / name for name in ("engine/inner.py", "engine/plain.py", "functions.py"))
     inner.write_text(SOURCE)
     plain.write_text("ONE = 1\n")
+    codes.write_text("TWO = 2\n")
     before = compiled.sources.__wrapped__()
     plain.write_text("ONE = 2\n")
     assert compiled.sources.__wrapped__() == before
     inner.write_text(SOURCE.replace("2 * x", "x + x"))
-    assert compiled.sources.__wrapped__() != before
+    changed = compiled.sources.__wrapped__()
+    assert changed != before
+    codes.write_text("TWO = 3\n")
+    assert compiled.sources.__wrapped__() != changed

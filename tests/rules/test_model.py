@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from nightjar.rules.checking import check_rule
 from nightjar.rules.documents import MAX_BYTES
 from nightjar.rules.errors import Problem, RuleError
+from nightjar.rules.functions import Function, result_type
 from nightjar.rules.model import (
     MAX_MEASURES,
-    Function,
     Measure,
     Rule,
     load_rules,
     parse_rule,
-    result_type,
     rule_to_mapping,
 )
 from nightjar.rules.streams import load_streams, streams_from_mapping

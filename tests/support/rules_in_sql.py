@@ -15,7 +15,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from nightjar.rules.measures import Function, Measure
+from nightjar.rules.functions import Function
+from nightjar.rules.measures import Measure
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
 from nightjar.rules.versions import RuleVersion

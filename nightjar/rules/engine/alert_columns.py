@@ -16,7 +16,7 @@ from nightjar.rules.engine.plan import CompiledRule
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.masking import MASK, sensitive_names
-from nightjar.rules.measures import MAX_LISTED, Function
+from nightjar.rules.measures import MAX_LISTED
 from nightjar.rules.model import PLACEHOLDER
 from nightjar.rules.types import FieldType, Kind
 
@@ -84,7 +84,7 @@ class Described:
         description = self._compiled.rule.description
         measures = self._compiled.measures
         hidden = sensitive_names(self._compiled.rule, self._store.stream)
-        lists = {name for name, measure in measures.items() if measure.function is Function.VALUES}
+        lists = {name for name, measure in measures.items() if measure.function.spec.is_list}
         for match in PLACEHOLDER.finditer(description):
             name = match[1]
             if name not in self._measures and name not in self._store.stream.fields:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from nightjar.rules.engine.columns import Mask
 from nightjar.rules.engine.kernels import carried
-from nightjar.rules.engine.kernels.answers import COUNT
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.engine.timeline import Runs, Timeline
+from nightjar.rules.functions import COUNT
 
 # Windows of fewer rows are filled again in less time than finding out what has changed takes.
 LONG = 8192

@@ -69,9 +69,10 @@ config.CACHE_LOCATOR_CLASSES = ",".join(
 
 @cache
 def sources() -> bytes:
-    """A hash of all files of the engine that have kernels."""
-    digest = hashlib.sha256()
-    for source in _files(resources.files("nightjar.rules.engine")):
+    """A hash of all files of the engine that have kernels, and of the one that has their codes."""
+    rules = resources.files("nightjar.rules")
+    digest = hashlib.sha256((rules / "functions.py").read_bytes())
+    for source in _files(rules / "engine"):
         if b"\n@kernel" in source:
             digest.update(hashlib.sha256(source).digest())
     return digest.digest()

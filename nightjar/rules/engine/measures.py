@@ -17,29 +17,12 @@ from nightjar.rules.engine.predicate_bitmaps import Masks
 from nightjar.rules.engine.strings import Int32Array, Int64Array
 from nightjar.rules.engine.timeline import Runs, Timeline
 from nightjar.rules.measures import EPISODE_REACH
-from nightjar.rules.model import Function
-from nightjar.rules.types import Kind
+from nightjar.rules.types import DOUBLE, INT64, Kind
 
 # Of a timeline's arena: marks, narrow values, wide values.
 Facts = tuple[Mask, Int32Array, Int64Array]
 _NONE: Int64Array = np.empty(0, np.int64)
 _NOTHING_BEFORE: Int64Array = np.empty((1, 0, steps.COLUMNS), np.int64)
-_OF_INTEGERS = {
-    Function.COUNT: answers.COUNT,
-    Function.SUM: answers.TOTALS,
-    Function.AVG: answers.TOTALS,
-    Function.STDDEV: answers.SPREAD,
-    Function.MIN: answers.LEAST,
-    Function.MAX: answers.GREATEST,
-    Function.FIRST: answers.FIRST,
-    Function.LAST: answers.LAST,
-    Function.COUNT_DISTINCT: answers.DISTINCT,
-}
-_OF_DOUBLES = {Function.SUM: answers.SUM, Function.AVG: answers.MEAN, Function.STDDEV: answers.DEVIATION}
-_COMPARED_AS_DOUBLES = {answers.TOTALS, answers.SPREAD, answers.LEAST, answers.GREATEST}
-# Which of the answers to TOTALS and SPREAD it is.
-_PLACES = {Function.SUM: 0, Function.AVG: 1, Function.STDDEV: 2}
-_COUNTS = {Function.COUNT, Function.COUNT_DISTINCT}
 
 
 class Values(NamedTuple):
@@ -110,17 +93,17 @@ class Answers(Sequence[Values]):
         return self._known[at]
 
     def _values(self, aggregate: Aggregate, found: Int64Array, flags: Mask) -> Values:
-        function = aggregate.function
-        if function in _COUNTS:
+        spec = aggregate.function.spec
+        if spec.counts:
             return Values(found, None, _NONE)
         of_doubles = aggregate.field in self._asked.doubles
-        values = found.view(np.float64) if of_doubles or function in (Function.AVG, Function.STDDEV) else found
+        values = found.view(np.float64) if spec.result(DOUBLE if of_doubles else INT64) == DOUBLE else found
         overflow = _NONE
         if self.overflown and of_doubles:
             overflow = np.flatnonzero(~np.isfinite(values))
-        elif self.overflown and function is Function.SUM:
+        elif self.overflown and spec.empty is not None:
             overflow = flags.nonzero()[0]
-        return Values(values, None if function is Function.SUM else flags, overflow)
+        return Values(values, flags if spec.empty is None else None, overflow)
 
 
 class _Walk:
@@ -220,34 +203,35 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
         of_window.setdefault(aggregate.window, []).append(at)
     questions = []
     for window, of_it in of_window.items():
-        listed = [at for at in of_it if aggregates[at].function is Function.VALUES]
+        listed = [at for at in of_it if aggregates[at].function.spec.is_list]
         wanted = [at for at in of_it if at not in listed]
         nowhere = len(wanted)
         specification: dict[Any, list[int]] = {}
         scales: list[float] = []
         folds: list[Fold] = []
         for row, aggregate in enumerate(aggregates[at] for at in wanted):
-            function, field = aggregate.function, aggregate.field
-            kind, column, scale, place = answers.NARROW, -1, 1.0, 0
-            what = _OF_INTEGERS[function]
-            if field is not None and function is not Function.COUNT:
+            spec, field = aggregate.function.spec, aggregate.field
+            answer = spec.answer
+            kind, column, scale = answers.NARROW, -1, 1.0
+            if field is not None and not spec.takes_rows:
                 scale = 10.0 ** fields[field].scale
                 is_wide = field in timeline.wide
                 kind = answers.WIDE if is_wide else answers.NARROW
                 column = (timeline.wide if is_wide else timeline.narrow)[field]
-                if fields[field].kind is Kind.DOUBLE and what in _COMPARED_AS_DOUBLES:
-                    kind, what = answers.DOUBLE, _OF_DOUBLES.get(function, what)
+                if fields[field].kind is Kind.DOUBLE and spec.of_doubles is not None:
+                    kind, answer = answers.DOUBLE, spec.of_doubles
+            assert answer is not None
             word, bit = masks[aggregate.mask]
             key: Any = row
-            if what in (answers.TOTALS, answers.SPREAD):
+            if answer.place is not None:
                 # a sum may count steps that a spread of the same does not, where a rule came later
-                key, place = (field, aggregate.mask, what if window.resolution else 0), _PLACES[function]
+                key = field, aggregate.mask, answer.code if window.resolution else 0
             if key not in specification:
                 folds += [Fold.of(timeline.group_by, aggregate)] if window.resolution else []
-                specification[key] = [what, timeline.marks[word], bit, kind, column, nowhere, nowhere, nowhere]
+                specification[key] = [answer.code, timeline.marks[word], bit, kind, column, nowhere, nowhere, nowhere]
                 scales.append(scale)
-            specification[key][0] = max(specification[key][0], what)
-            specification[key][5 + place] = row
+            specification[key][0] = max(specification[key][0], answer.code)
+            specification[key][5 + (answer.place or 0)] = row
         asked = np.array([*specification.values()], np.int64).reshape(-1, 8)
         whole = window._replace(per=(), excluding_current=False)
         long = carried.LongWindows(asked, np.array(scales), excluding=window.excluding_current)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from nightjar.rules.engine.kernels import steps
 from nightjar.rules.errors import Problem, RuleError
-from nightjar.rules.measures import accepted_kinds
-from nightjar.rules.model import Function, Measure, Rule, State, measure_types
+from nightjar.rules.functions import Family, Function
+from nightjar.rules.model import Measure, Rule, State, measure_types
 from nightjar.rules.predicates import Predicate, Screen, compile_predicate
 from nightjar.rules.retention import unfolded, widest
 from nightjar.rules.streams import Stream
@@ -74,16 +74,17 @@ class Fold(NamedTuple):
 
     group_by: tuple[str, ...]
     resolution: int
-    family: str
+    family: Family
     mask: MaskKey
     field: str | None
 
     @classmethod
     def of(cls, group_by: tuple[str, ...], aggregate: Aggregate) -> Fold:
         """What an aggregate needs."""
-        family = _FAMILIES[aggregate.function]
-        field = None if family == "count" else aggregate.field
-        return cls(group_by, aggregate.window.resolution, family, aggregate.mask, field)
+        spec = aggregate.function.spec
+        assert spec.family is not None
+        field = None if spec.takes_rows else aggregate.field
+        return cls(group_by, aggregate.window.resolution, spec.family, aggregate.mask, field)
 
     @property
     def name(self) -> str:
@@ -100,23 +101,15 @@ class Fold(NamedTuple):
         """How the values of a column are put together."""
         if column != steps.EXTREME:
             return steps.ADDED
-        return steps.LEAST if self.family == "least" else steps.GREATEST
+        return steps.LEAST if self.family is Family.LEAST else steps.GREATEST
 
 
-_FAMILIES = {
-    Function.COUNT: "count",
-    Function.SUM: "totals",
-    Function.AVG: "totals",
-    Function.STDDEV: "spread",
-    Function.MIN: "least",
-    Function.MAX: "greatest",
-}
 _FOLDED = {
-    "count": (steps.COUNT,),
-    "totals": (steps.COUNT, steps.HIGH, steps.LOW),
-    "spread": tuple(range(steps.EXTREME)),
-    "least": (steps.COUNT, steps.EXTREME),
-    "greatest": (steps.COUNT, steps.EXTREME),
+    Family.COUNT: (steps.COUNT,),
+    Family.TOTALS: (steps.COUNT, steps.HIGH, steps.LOW),
+    Family.SPREAD: tuple(range(steps.EXTREME)),
+    Family.LEAST: (steps.COUNT, steps.EXTREME),
+    Family.GREATEST: (steps.COUNT, steps.EXTREME),
 }
 
 
@@ -226,7 +219,7 @@ class GroupPlan:
     def fields(self) -> set[str]:
         """The fields that its aggregates read."""
         aggregates = (aggregate for aggregate, _ in self.measured.values())
-        return {a.field for a in aggregates if a.field is not None and a.function is not Function.COUNT}
+        return {a.field for a in aggregates if a.field is not None and not a.function.spec.takes_rows}
 
 
 @dataclass(frozen=True)
@@ -350,7 +343,7 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
             if used is not None and used not in stream.fields:
                 problem = Problem(f"measures.{name}", used, f"stream {stream.name} has no field {used!r}")
                 raise RuleError([problem], where=f"rule {rule.id}")
-        if measure.field is not None and stream.fields[measure.field].kind not in accepted_kinds(measure.function):
+        if measure.field is not None and stream.fields[measure.field].kind not in measure.function.spec.takes:
             problem = Problem(f"measures.{name}", measure.field, f"{measure.function} cannot take {measure.field}")
             raise RuleError([problem], where=f"rule {rule.id}")
 

@@ -7,9 +7,8 @@ import numpy as np
 from nightjar.rules.engine.compiled import kernel
 from nightjar.rules.engine.kernels import floats, order, steps, totals, windows
 from nightjar.rules.engine.kernels.segments import first_of
+from nightjar.rules.functions import COUNT, DEVIATION, DISTINCT, FIRST, GREATEST, LAST, LEAST, MEAN, SPREAD, SUM, TOTALS
 
-# The answers. TOTALS: sum and mean of integers; SPREAD: also the standard deviation; the others have one answer each.
-COUNT, TOTALS, SPREAD, LEAST, GREATEST, FIRST, LAST, DISTINCT, SUM, MEAN, DEVIATION = range(11)
 # The facts: narrow, wide, or wide with the bits of doubles.
 NARROW, WIDE, DOUBLE = range(3)
 # Rows of a window that are brought into the cache ahead.
@@ -78,12 +77,12 @@ def answers(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Answer every asked[j] about the windows of the rows at at[k] from low[k] on (see windows.changes).
 
-    asked: int64 (questions, 8): what, word and bit of the marks, kind and column of the facts, then the rows of found
-    (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and SPREAD those of sum,
-    mean and deviation. flags: whether the answer is not NULL; of a sum of integers whether it exceeds 64 bits; of
-    counts and sums of doubles they are unused. scales[j]: the divisor of the mean and the deviation. before[j]: int64
-    (rows, 8), what the windows hold besides (see kernels.steps); of one question without rows where they hold nothing.
-    Returns how many answers exceed their types.
+    asked: int64 (questions, 8): the code of an Answer, word and bit of the marks, kind and column of the facts, then
+    the rows of found (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and
+    SPREAD those of sum, mean and deviation. flags: whether the answer is not NULL; of a sum of integers whether it
+    exceeds 64 bits; of counts and sums of doubles they are unused. scales[j]: the divisor of the mean and the
+    deviation. before[j]: int64 (rows, 8), what the windows hold besides (see kernels.steps); of one question without
+    rows where they hold nothing. Returns how many answers exceed their types.
     """
     changes = (run_first, *windows.changes(run_first, rows, at, low, excluding, late, last_late, arrivals))
     _fetch(changes[1], marks, narrow, wide, found[len(found) - 1])

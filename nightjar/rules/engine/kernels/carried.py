@@ -20,24 +20,31 @@ import numpy as np
 
 from nightjar.rules.engine.compiled import kernel
 from nightjar.rules.engine.kernels import floats, totals
-from nightjar.rules.engine.kernels.answers import (
+from nightjar.rules.engine.kernels.answers import DOUBLE, WIDE
+from nightjar.rules.functions import (
     COUNT,
     DEVIATION,
     DISTINCT,
-    DOUBLE,
     FIRST,
     GREATEST,
     LAST,
     LEAST,
+    LIMBS,
     MEAN,
+    SPECS,
     SPREAD,
+    SQUARES,
     SUM,
-    TOTALS,
-    WIDE,
-)  # fmt: skip
+)
 
 _LOW = np.int64(0xFFFFFFFF)
 _TABLE = 2  # where a table or a deque begins in its state
+_SIZES = {
+    answer.code: (answer.carried, answer.carried_per_place)
+    for spec in SPECS.values()
+    for answer in (spec.answer, spec.of_doubles)
+    if answer is not None
+}
 
 
 def states(asked: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -45,19 +52,15 @@ def states(asked: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
     Deques and tables take at most five bytes a row; `move` says where that is too little.
     """
-    slots = max(64, 1 << (rows // 8).bit_length())
-    of = {
-        COUNT: 7, TOTALS: 7, SPREAD: 7, FIRST: 1, LAST: 1, SUM: 1 + floats.LIMBS, MEAN: 1 + floats.LIMBS,
-        DEVIATION: 1 + floats.LIMBS + floats.SQUARES, LEAST: _TABLE + slots // 2, GREATEST: _TABLE + slots // 2,
-        DISTINCT: _TABLE + 2 * slots,
-    }  # fmt: skip
-    offsets = np.cumsum([0, *(of[what] for what in asked[:, 0].tolist())])
+    places = max(32, (1 << (rows // 8).bit_length()) // 2)
+    sizes = (_SIZES[code] for code in asked[:, 0].tolist())
+    offsets = np.cumsum([0, *(fixed + per_place * places for fixed, per_place in sizes)])
     state = np.zeros(offsets[-1], np.int64)
     for what, start, end in zip(asked[:, 0].tolist(), offsets.tolist(), offsets[1:].tolist(), strict=False):
         if what == LAST:
             state[start] = -1
         elif what == DISTINCT:
-            state[end - slots : end] = -1
+            state[end - 2 * places : end] = -1  # a table has twice as many slots
     return state, offsets
 
 
@@ -85,7 +88,7 @@ def _total(state, what, sign, rows, marks, word, bit, values, column):  # type: 
 
 @kernel
 def _float_total(state, what, sign, rows, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
-    limbs, squares = state[1 : 1 + floats.LIMBS], state[1 + floats.LIMBS :]
+    limbs, squares = state[1 : 1 + LIMBS], state[1 + LIMBS :]
     for p in range(rows[0], rows[1]):
         if _counted(marks, p, word, bit):
             state[0] += sign
@@ -276,9 +279,9 @@ def _totals(state, what, window, marks, word, bit, values, column, scale, to, fo
 def _float_totals(state, what, window, marks, word, bit, values, column, to, doubles, flags):  # type: ignore[no-untyped-def]
     first, last, at, low, own, a, b = window
     held = state.copy()
-    limbs, squares = held[1 : 1 + floats.LIMBS], held[1 + floats.LIMBS :]
-    scratch, words = np.zeros(floats.LIMBS, np.int64), np.zeros(4, np.int64)
-    total = np.zeros(floats.SQUARES + 1, np.int64)
+    limbs, squares = held[1 : 1 + LIMBS], held[1 + LIMBS :]
+    scratch, words = np.zeros(LIMBS, np.int64), np.zeros(4, np.int64)
+    total = np.zeros(SQUARES + 1, np.int64)
     overflown = 0
     for k in range(first, last):
         _float_total(held, what, 1, (b, at[k] + own), marks, word, bit, values, column)

@@ -14,9 +14,8 @@ import numpy as np
 
 from nightjar.rules.engine.compiled import kernel
 from nightjar.rules.engine.kernels.totals import carry, divided, rounded, used
+from nightjar.rules.functions import LIMBS, SQUARES
 
-LIMBS = 68  # 2046 + 53 bits and room for carries
-SQUARES = 136  # twice as many bits, and room for carries
 _LOW = np.int64(0xFFFFFFFF)
 _UNIT = 1074  # the lowest bit of all doubles is 2**-1074
 

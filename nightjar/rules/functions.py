@@ -1,0 +1,152 @@
+"""The functions of measures: one table with all that rules, engine and kernels ask about a function.
+
+Nothing else dispatches on a function; docs/how-to/add-a-measure.md is about another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nightjar.rules.types import DOUBLE, INT64, STRING, FieldType, Kind
+
+# What kernels compute over a window. TOTALS: sum and mean of integers; SPREAD: also their standard deviation; the
+# others have one result each, and SUM, MEAN and DEVIATION are of doubles. Kernels compare them by their order.
+COUNT, TOTALS, SPREAD, LEAST, GREATEST, FIRST, LAST, DISTINCT, SUM, MEAN, DEVIATION = range(11)
+# Limbs of 32 bits of an exact sum of doubles (2046 + 53 bits and room for carries), and of one of their squares.
+LIMBS = 68
+SQUARES = 136
+
+_ALL = frozenset(Kind)
+_NUMBERS = frozenset({Kind.INT64, Kind.DOUBLE, Kind.DECIMAL})
+_ORDERED = _NUMBERS | {Kind.TIMESTAMP}
+
+
+class Function(StrEnum):
+    """The aggregates, by their keys in a rule."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+    STDDEV = "stddev"
+    COUNT_DISTINCT = "count_distinct"
+    FIRST = "first"
+    LAST = "last"
+    VALUES = "values"
+
+    @property
+    def spec(self) -> FunctionSpec:
+        """Its row of the table."""
+        return SPECS[self]
+
+
+class Family(StrEnum):
+    """What is kept of each step for measures with a resolution (S14.2). The values are in names of durable state."""
+
+    COUNT = "count"
+    TOTALS = "totals"
+    SPREAD = "spread"
+    LEAST = "least"
+    GREATEST = "greatest"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How kernels compute a function.
+
+    carried: int64 words of what is carried of a long window (see kernels.carried), and in addition so many per place
+    that it has room for. place: which result of a code that has several, and so is computed once for all of them.
+    """
+
+    code: int
+    carried: int
+    carried_per_place: int = 0
+    place: int | None = None
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A function: in rules, and in the engine."""
+
+    takes: frozenset[Kind]
+    """The kinds of fields that it takes."""
+    result: Callable[[FieldType], FieldType]
+    """The type of its value, from the type of the field."""
+    answer: Answer | None
+    """How it is computed from the int64 that a value is stored as; None: as a list, made only for alerts."""
+    of_doubles: Answer | None = None
+    """How it is computed from doubles; None: as from other values, by their bits."""
+    family: Family | None = None
+    """What it takes of each step; None: it cannot have a resolution, as it needs every event."""
+    folds_doubles: bool = False
+    """Whether it may have a resolution over doubles: exact sums of these would take hundreds of bytes a step (S3.3)."""
+    empty: int | None = None
+    """Its value over no values; None is NULL."""
+    counts: bool = False
+    """Whether it is a number of events or values: never NULL, below 0 or too large, and it reveals no value."""
+    takes_rows: bool = False
+    """Whether it is also of `*`. Of a field it looks only at whether that is NULL."""
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is a list as text, for people: no condition can compare it."""
+        return self.answer is None
+
+
+def _to(result: FieldType) -> Callable[[FieldType], FieldType]:
+    return lambda _: result
+
+
+def _same(field_type: FieldType) -> FieldType:
+    return field_type
+
+
+def _total(field_type: FieldType) -> FieldType:
+    # 64 bits hold one digit more than the 18 that a field may declare
+    return FieldType(Kind.DECIMAL, 19, field_type.scale) if field_type.kind is Kind.DECIMAL else field_type
+
+
+_LEAST, _GREATEST = (Answer(code, carried=2, carried_per_place=1) for code in (LEAST, GREATEST))
+
+SPECS = {
+    Function.COUNT: FunctionSpec(
+        _ALL,
+        _to(INT64),
+        Answer(COUNT, carried=7),
+        family=Family.COUNT,
+        folds_doubles=True,
+        empty=0,
+        counts=True,
+        takes_rows=True,
+    ),
+    Function.SUM: FunctionSpec(
+        _NUMBERS, _total, Answer(TOTALS, carried=7, place=0), Answer(SUM, carried=1 + LIMBS), Family.TOTALS, empty=0
+    ),
+    Function.AVG: FunctionSpec(
+        _NUMBERS, _to(DOUBLE), Answer(TOTALS, carried=7, place=1), Answer(MEAN, carried=1 + LIMBS), Family.TOTALS
+    ),
+    Function.MIN: FunctionSpec(_ORDERED, _same, _LEAST, _LEAST, Family.LEAST, folds_doubles=True),
+    Function.MAX: FunctionSpec(_ORDERED, _same, _GREATEST, _GREATEST, Family.GREATEST, folds_doubles=True),
+    Function.STDDEV: FunctionSpec(
+        _NUMBERS,
+        _to(DOUBLE),
+        Answer(SPREAD, carried=7, place=2),
+        Answer(DEVIATION, carried=1 + LIMBS + SQUARES),
+        Family.SPREAD,
+    ),
+    Function.COUNT_DISTINCT: FunctionSpec(
+        _ALL, _to(INT64), Answer(DISTINCT, carried=2, carried_per_place=4), empty=0, counts=True
+    ),
+    Function.FIRST: FunctionSpec(_ALL, _same, Answer(FIRST, carried=1)),
+    Function.LAST: FunctionSpec(_ALL, _same, Answer(LAST, carried=1)),
+    # a double has several spellings, and two that look alike may differ
+    Function.VALUES: FunctionSpec(_ALL - {Kind.DOUBLE}, _to(STRING), answer=None),
+}
+
+
+def result_type(function: Function, field_type: FieldType | None) -> FieldType:
+    """The type of a measure over a field of a type it takes; `field_type` is None for `count: "*"`."""
+    return INT64 if field_type is None else function.spec.result(field_type)
