@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -16,9 +17,13 @@ from hypothesis import strategies as st
 
 from nightjar.rules.engine import Engine, carried
 from nightjar.rules.engine import measures as engine_measures
+from nightjar.rules.engine.alert_columns import Described
 from nightjar.rules.engine.kernels import carried as kernels
+from nightjar.rules.functions import Function
 from nightjar.rules.model import parse_rule
 from nightjar.rules.versions import RuleSet
+from tests.support import histories, reference
+from tests.support.agreement import differing, plain
 from tests.support.histories import STREAM, STREAMS
 
 SECOND = 1_000_000
@@ -26,14 +31,14 @@ NEVER = 1 << 60
 # of fields: of 32 bits and of more, doubles, strings
 FUNCTIONS = [
     (function, field)
-    for function in ("count", "sum", "avg", "stddev", "min", "max", "first", "last", "count_distinct")
+    for function in Function
     for field in ("number", "large", "ratio", "place")
-    if field != "place" or function in {"count", "first", "last", "count_distinct"}
+    if STREAM.fields[field].kind in function.spec.takes and not function.spec.is_list
 ]
 
 
 def ruleset(over: str, **options: Any) -> RuleSet:
-    measures = {f"{function}_{field}": {function: field, "over": over, **options} for function, field in FUNCTIONS}
+    measures = {f"{f}_{field}": {f.value: field, "over": over, **options} for f, field in FUNCTIONS}
     halves = (dict(itertools.islice(measures.items(), a, None, 2)) for a in (0, 1))
     rules = [
         {"id": f"r{at}", "stream": "things", "group_by": ["who"], "measures": half, "when": f"{min(half)} IS NULL"}
@@ -123,6 +128,43 @@ def test_a_long_window_is_filled_again_only_without_room(
         found = values(ruleset(over), batches, long=1000)
     assert found == values(ruleset(over), batches, long=NEVER)
     assert any(filled[len(filled) // 2 :]) == is_filled
+
+
+@pytest.mark.parametrize("function", Function)
+def test_every_function_over_a_long_window_equals_the_reference(function: Function) -> None:
+    """Of each kind of field it takes, carried from batch to batch while rows enter the window and leave it."""
+    over, known, size = carried.LONG + 8, carried.LONG + 20, 5
+    numbers = [None if at % 50 == 49 else at * 37 % 101 - 50 for at in range(known + 3 * size)]
+    columns: dict[str, Callable[[int], Any]] = {
+        "number": int, "large": lambda n: Decimal(n * 100_000_000), "ratio": lambda n: n / 3,
+        "place": lambda n: f"p{n}", "flag": bool, "seen": lambda n: SECOND * n,
+    }  # fmt: skip
+    events = [
+        dict.fromkeys(STREAM.fields)
+        | {"id": f"e{at}", "at": SECOND * at, "arrival": SECOND * at, "who": "w"}
+        | {name: None if n is None else of(n) for name, of in columns.items()}
+        for at, n in enumerate(numbers)
+    ]
+    measures = {
+        f"m_{name}": reference.Measure(function, name, SECOND * over, shown=histories.shown_as(STREAM.fields[name]))
+        for name in columns
+        if STREAM.fields[name].kind in function.spec.takes
+    }
+    written = {name: {measure.function: measure.field, "over": f"{over}s"} for name, measure in measures.items()}
+    rule = {"id": "r", "stream": "things", "group_by": ["who"], "measures": written, "when": "FALSE"}
+    engine = Engine(STREAM, RuleSet.of([parse_rule(rule, STREAMS)], 0))
+    whole, answer, carrying = histories.table(events), kernels.answer, []
+    engine.advance(whole.slice(0, known), SECOND * known)
+    with patch.object(kernels, "answer", lambda *given: carrying.append(None) or answer(*given)):
+        for begin in range(known, len(events), size):
+            last = begin + size - 1
+            (result,) = engine.advance(whole.slice(begin, size), SECOND * last).evaluated
+            described = Described(engine.store, result.compiled, result.values, result.rows, np.arange(size))
+            found = plain(measures, STREAM, json.loads(described.measures[-1]))
+            window = events[last - over : last + 1]
+            expected = {name: reference.value(measure, events[last], window) for name, measure in measures.items()}
+            assert [*differing("long windows", {last: found}, {last: expected})] == []
+    assert len(carrying) == (0 if function.spec.is_list else 3)
 
 
 def test_the_kernels_that_are_loaded_ahead_are_those_in_use() -> None:

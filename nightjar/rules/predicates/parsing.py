@@ -20,6 +20,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import Tokenizer
 
 from nightjar.rules.errors import PredicateError
+from nightjar.rules.functions import Function
 from nightjar.rules.names import is_usable_name
 from nightjar.rules.predicates.source import Source
 from nightjar.rules.predicates.syntax import mistakes
@@ -33,10 +34,9 @@ FUNCTIONS = frozenset({
     "ABS", "CAST", "COALESCE", "DAY", "DAYOFWEEK", "DAYOFYEAR", "EXTRACT", "HOUR", "LENGTH", "LOWER", "MINUTE", "MONTH",
     "QUARTER", "SECOND", "UPPER", "WEEK", "YEAR",
 })  # fmt: skip
-_AGGREGATES = frozenset({
-    "ANY_VALUE", "ARRAY_AGG", "AVG", "COUNT", "FIRST", "LAST", "MAX", "MEAN", "MEDIAN", "MIN", "STDDEV", "STDDEV_POP",
-    "STDDEV_SAMP", "SUM", "VARIANCE",
-})  # fmt: skip
+_AGGREGATES = {"ANY_VALUE", "ARRAY_AGG", "MEAN", "MEDIAN", "STDDEV_POP", "STDDEV_SAMP", "VARIANCE"} | {
+    function.upper() for function in Function
+}
 
 _KEYWORDS = frozenset({
     TokenType.AND, TokenType.OR, TokenType.NOT, TokenType.IN, TokenType.BETWEEN, TokenType.LIKE, TokenType.IS,
