@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nightjar.rules.engine.compiled import kernel
-from nightjar.rules.engine.texts import hash_bytes
+from nightjar.rules.engine.kernels.texts import hash_bytes
 from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
 
 _NOTHING = np.zeros(1, np.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nightjar.rules.engine.texts import hash_bytes
+from nightjar.rules.engine.kernels.texts import hash_bytes
 
 
 def order_key(time: int, event_id: str) -> tuple[int, int, bytes]:

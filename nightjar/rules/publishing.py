@@ -103,12 +103,12 @@ def judge(
 def overtaken_status(version: RuleVersion, by: Superseded) -> Status:
     """The answer about a proposal once a later version has overtaken it."""
     why = f"version {by.by} was published before it was approved: it never applies"
-    return Status(Answer.SUPERSEDED, version.rule.id, version.version, reasons=(why,), superseded=by)
+    return Status(Answer.SUPERSEDED, *version.key, reasons=(why,), superseded=by)
 
 
 def _status(version: RuleVersion, notes: tuple[str, ...]) -> Status:
     """The answer to a message that made a version, or that repeats it."""
-    rule_id, number = version.rule.id, version.version
+    rule_id, number = version.key
     if version.is_proposed:
         return Status(Answer.PROPOSED, rule_id, number, reasons=(*notes, waits_for(version)))
     return Status(Answer.ACCEPTED, rule_id, number, version.effective, notes, version.approval)

@@ -234,7 +234,7 @@ class RuleBook:
 
     def _propose(self, version: RuleVersion, arrival: int) -> None:
         self._by_rule.setdefault(version.rule.id, []).append(version)
-        self.published[version.rule.id, version.version] = arrival
+        self.published[version.key] = arrival
 
     def _add(self, version: RuleVersion, key: ShuffleKey, arrival: int) -> None:
         rule = version.rule
@@ -270,7 +270,7 @@ class RuleBook:
             version = self._in_force(answer)
         if version is None:
             return
-        name = version.rule.id, version.version
+        name = version.key
         if answer.superseded is None:
             self.retired.add(name)
         else:
@@ -280,7 +280,7 @@ class RuleBook:
         """Whether the answer gives a version that waits its effective time."""
         if (version := self._in_force(answer)) is None:
             return False
-        rule_id, number = version.rule.id, version.version
+        rule_id, number = version.key
         versions = self._by_rule[rule_id]
         self.active.add((rule_id, number))
         if versions[number - 1].effective != NOT_YET or answer.effective is None:

@@ -92,9 +92,9 @@ class Truth:
         results: dict[tuple[str, int], list[Evaluated]] = {}
         for result in advance.evaluated:
             version = result.compiled.version
-            results.setdefault((version.rule.id, version.version), []).append(result)
+            results.setdefault(version.key, []).append(result)
         self._found = [
-            _Found(version, results.get((version.rule.id, version.version), []))
+            _Found(version, results.get(version.key, []))
             for version in ruleset.of_stream(stream.name).versions
         ]
 

@@ -43,6 +43,11 @@ class RuleVersion:
     is_proposed: bool = False
     approval: Approval | None = None
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """(rule id, version)."""
+        return self.rule.id, self.version
+
 
 @dataclass(frozen=True)
 class Superseded:
@@ -170,7 +175,7 @@ class RuleSet:
 def actions_of(versions: Iterable[RuleVersion]) -> dict[tuple[str, int], Action]:
     """The actions that alerts lead to, by rule id and version. Rules on trial (shadow) restrict nobody."""
     return {
-        (version.rule.id, version.version): version.rule.action
+        version.key: version.rule.action
         for version in versions
         if version.rule.action is not None and version.rule.state is State.ACTIVE
     }

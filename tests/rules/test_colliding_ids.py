@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from checks.fuzz.hostile_events import COLLIDING
 from nightjar.rules.engine import Engine
-from nightjar.rules.engine.texts import hash_bytes
+from nightjar.rules.engine.kernels.texts import hash_bytes
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import load_streams
 from nightjar.rules.truth import Truth

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from nightjar.rules.engine import texts
+from nightjar.rules.engine.kernels import texts
 from nightjar.rules.engine.strings import StringTable
 
 HEX = st.text("0123456789abcdef", max_size=40)

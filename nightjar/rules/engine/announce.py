@@ -122,7 +122,7 @@ def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], old: I
 
 def _subject(result: Evaluated) -> Subject:
     version = result.compiled.version
-    return Subject(version.rule.id, version.version)
+    return Subject(*version.key)
 
 
 def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> Announcements:

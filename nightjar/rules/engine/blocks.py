@@ -5,20 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from nightjar.rules.engine import memory
-from nightjar.rules.engine.compiled import kernel
+from nightjar.rules.engine.kernels.columns import latest
 from nightjar.rules.engine.strings import Int64Array
 
 _BEFORE_ALL, _OVER = -(1 << 62), 1 << 62  # µs, before and after any event
-
-
-@kernel
-def _latest(arrival, times, first, last):  # type: ignore[no-untyped-def]
-    """The latest arrival and the latest event time from `first` to below `last`."""
-    arrived, happened = arrival[first], times[first]
-    for i in range(first + 1, last):
-        arrived = max(arrived, arrival[i])
-        happened = max(happened, times[i])
-    return arrived, happened
 
 
 class Blocks:
@@ -44,7 +34,7 @@ class Blocks:
         while at < rows:
             block = (old + at) // memory.BLOCK
             stop = min(rows, (block + 1) * memory.BLOCK - old)
-            arrived, happened = _latest(arrival, times, at, stop)
+            arrived, happened = latest(arrival, times, at, stop)
             until = max(arrived, self.arrived)
             if block == len(self._arrived):
                 self._arrived.append(arrived)

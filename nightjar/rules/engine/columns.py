@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightjar.rules.engine.compiled import kernel
+from nightjar.rules.engine.kernels.columns import write
 from nightjar.rules.engine.memory import RowArray
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.types import FieldType, Kind
@@ -106,30 +106,10 @@ def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType
     return pa.Array.from_buffers(kind.arrow, len(values), [bitmap, pa.py_buffer(values)])
 
 
-@kernel
-def least(values):  # type: ignore[no-untyped-def]
-    """The least of some integers, and whether they are in ascending order."""
-    found, is_sorted = values[0], True
-    for i in range(1, len(values)):
-        is_sorted &= values[i - 1] <= values[i]
-        found = min(found, values[i])
-    return found, is_sorted
-
-
-@kernel
-def _write(values, held):  # type: ignore[no-untyped-def]
-    """Write int64 values to an array of int32; returns whether all fit."""
-    fit = True
-    for i in range(len(values)):
-        held[i] = values[i]
-        fit &= held[i] == values[i]
-    return fit
-
-
 def narrow(array: RowArray, rows: slice, values: Int64Array, live: Sequence[slice]) -> bool:
     """Write values to an array of int32, which becomes int64 if one does not fit; returns whether it did."""
     is_narrow = array.all.dtype == np.int32
-    if is_narrow and _write(values, array.all[rows]):
+    if is_narrow and write(values, array.all[rows]):
         return False
     if is_narrow:
         array.cast(np.int64, live)

@@ -141,7 +141,7 @@ def at_rows(
     where: dict[int, Mask] = {}
     if applicable:
         versions = (rule.version for rule in program.rules)
-        masks_of = [applicable.get((version.rule.id, version.version)) for version in versions]
+        masks_of = [applicable.get(version.key) for version in versions]
         where = {at: seen for at, seen in enumerate(masks_of) if seen is not None}
     values = measures.evaluate(timeline, masks, runs, program.aggregates, after)
     return Evaluations(program, rows, where, values, _conditions(timeline, program, values, rows), masks.of(rows))
@@ -152,7 +152,7 @@ def _violated(
 ) -> Mask:
     """Where the one version of a program is violated: uint8 a row of the runs."""
     version = program.rules[0].version
-    key = version.rule.id, version.version
+    key = version.key
     violated = np.zeros(runs.rows, np.uint8)
     applies = _applicable(plan, timeline.times[runs.at])
     if key in applies:

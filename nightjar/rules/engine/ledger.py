@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nightjar.rules.engine.compiled import kernel
+from nightjar.rules.engine.kernels import chains
 from nightjar.rules.engine.memory import RowArray
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array
@@ -76,26 +76,6 @@ class Last(NamedTuple):
     retracted: bool
 
 
-@kernel
-def _chain(rows, start, newest, previous):  # type: ignore[no-untyped-def]
-    """Make entries start, start + 1, … the newest of these rows. newest: entry + 1 of each store row, 0 for none."""
-    for i in range(len(rows)):
-        previous[start + i] = newest[rows[i]] - 1
-        newest[rows[i]] = start + i + 1
-
-
-@kernel
-def _known(rows, subjects, newest, previous, subject_of):  # type: ignore[no-untyped-def]
-    """The newest entry about each subject at each row, -1 for none."""
-    found = np.empty(len(rows), np.int64)
-    for i in range(len(rows)):
-        entry = newest[rows[i]] - 1
-        while entry >= 0 and subject_of[entry] != subjects[i]:
-            entry = previous[entry]
-        found[i] = entry
-    return found
-
-
 def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
     """The array itself, or a copy with at least `needed` and at least twice the places (amortised O(1) per append)."""
     if needed <= len(array):
@@ -150,7 +130,7 @@ class Ledger:
     def get(self, rows: Int64Array, subject: Subject) -> list[Last | None]:
         """The last announcement about the subject at each of the rows' events."""
         code = self._subjects.get(subject, -1)
-        found = _known(rows, np.full(len(rows), code), self._newest.all, self._previous, self._subject)
+        found = chains.find(rows, np.full(len(rows), code), self._newest.all, self._previous, self._subject)
         return [None if entry < 0 else self._last(entry) for entry in found.tolist()]
 
     def unretracted(self, row: int) -> dict[Subject, Last]:
@@ -196,7 +176,7 @@ class Ledger:
         self._subject[old:new] = self._coded(table)
         self._revision[old:new] = table.column("revision").to_numpy()
         self._retracted[old:new] = table.column("retracted").to_numpy()
-        _chain(rows, old, self._newest.all, self._previous)
+        chains.link(rows, old, self._newest.all, self._previous)
         self._tables.append(table)
         self._starts.append(old)
         self.count = new
@@ -293,5 +273,5 @@ class Ledger:
             order = np.argsort(revisions, kind="stable")
             rows, table, revisions = rows[order], table.take(pa.array(order)), revisions[order]
         self._reach()
-        known = _known(rows, self._coded(table), self._newest.all, self._previous, self._subject)
+        known = chains.find(rows, self._coded(table), self._newest.all, self._previous, self._subject)
         self.append(*_chosen(rows, table, (known < 0) | (self._revision[known] < revisions)))

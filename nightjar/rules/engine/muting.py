@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from nightjar.rules.durations import MICROSECONDS
-from nightjar.rules.engine.texts import hash_bytes
+from nightjar.rules.engine.kernels.texts import hash_bytes
 from nightjar.rules.timestamps import from_microseconds, microseconds
 
 _DAY = MICROSECONDS["d"]

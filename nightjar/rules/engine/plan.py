@@ -266,55 +266,84 @@ def compile_plan(
     If a rule changes its group-by, each version is in the plan of its own group-by, which also has the rule's other
     versions, so that every plan selects versions alike.
     """
-    of_rule: dict[str, list[RuleVersion]] = {}
-    for version in ruleset.of_stream(stream.name).versions:
-        of_rule.setdefault(version.rule.id, []).append(version)
-    live = {rule_id: _live(versions, since) for rule_id, versions in of_rule.items()}
-    predicates: dict[str, Predicate] = {}
-    groups = []
+    live = _live_versions(ruleset.of_stream(stream.name), since)
+    every = [version for versions in live.values() for version in versions]
+    ungrouped = _ungrouped(every, stream)
+    grouped = [version for version in every if version.key not in ungrouped]
+    wanted = {version.rule.group_by for version in grouped if group_bys is None or version.rule.group_by in group_bys}
+    compiled: dict[tuple[str, int], CompiledRule] = {}
     unfit: dict[tuple[str, int], str] = {}
-    declared = set(stream.fields)
-    wanted = {v.rule.group_by for versions in live.values() for v in versions if declared.issuperset(v.rule.group_by)}
-    for group_by in sorted(wanted if group_bys is None else wanted & group_bys):
-        compiled = {}
-        measured: dict[str, tuple[Aggregate, FieldType]] = {}
-        reach = of_rows = 0
-        folds: dict[Fold, int] = {}
-        for rule_id, versions in live.items():
-            for version in versions:
-                rule = version.rule
-                if rule.group_by != group_by or rule.state is State.RETIRED:
-                    continue
-                # a paused rule keeps its history, so that it can resume as if it had never been paused
-                reach, of_rows = max(reach, widest(rule)), max(of_rows, unfolded(rule))
-                before = known.get((rule_id, version.version)) if known else None
-                try:
-                    ready = before if before is not None and before.version == version else _compile(version, stream)
-                except RuleError as refusal:
-                    if rule.state is not State.PAUSED:
-                        unfit[rule_id, version.version] = str(refusal)
-                    continue
-                for aggregate in ready.measures.values():
-                    if aggregate.window.resolution:
-                        fold = Fold.of(group_by, aggregate)
-                        predicates |= {text: ready.predicates[text] for text in fold.mask.predicates}
-                        folds[fold] = max(folds.get(fold, 0), aggregate.window.over + fold.resolution)
-                if rule.state is State.PAUSED:
-                    continue
-                compiled[rule_id, version.version] = ready
-                predicates |= ready.predicates
-                measured |= {ready.called[name]: (ready.measures[name], kind) for name, kind in ready.types.items()}
-        versions_here = {
-            rule_id: versions
-            for rule_id, versions in live.items()
-            if any(v.rule.group_by == group_by for v in versions)
-        }
-        groups.append(GroupPlan(group_by, versions_here, compiled, measured, reach, of_rows, folds))
-    for rule_id, versions in live.items():
-        for version in versions:
-            if unknown := [name for name in version.rule.group_by if name not in declared]:
-                unfit[rule_id, version.version] = f"stream {stream.name} has no field {unknown[0]!r}"
-    return Plan(tuple(groups), predicates, unfit)
+    for version in sorted(grouped, key=lambda version: version.rule.group_by):
+        if version.rule.group_by not in wanted or version.rule.state is State.RETIRED:
+            continue
+        before = known.get(version.key) if known else None
+        try:
+            compiled[version.key] = before if before and before.version == version else _compile(version, stream)
+        except RuleError as refusal:
+            if version.rule.state is not State.PAUSED:
+                unfit[version.key] = str(refusal)
+    groups = tuple(_group_plan(group_by, live, compiled) for group_by in sorted(wanted))
+    return Plan(groups, _predicates(groups, compiled.values()), unfit | ungrouped)
+
+
+def _live_versions(ruleset: RuleSet, since: int | None) -> dict[str, tuple[RuleVersion, ...]]:
+    """The live versions of each rule."""
+    of_rule: dict[str, list[RuleVersion]] = {}
+    for version in ruleset.versions:
+        of_rule.setdefault(version.rule.id, []).append(version)
+    return {rule_id: _live(versions, since) for rule_id, versions in of_rule.items()}
+
+
+def _ungrouped(versions: list[RuleVersion], stream: Stream) -> dict[tuple[str, int], str]:
+    """Why versions have no groups: by a field that the stream does not have."""
+    unknown = ((v, next((name for name in v.rule.group_by if name not in stream.fields), None)) for v in versions)
+    return {v.key: f"stream {stream.name} has no field {name!r}" for v, name in unknown if name is not None}
+
+
+def _group_plan(
+    group_by: tuple[str, ...],
+    live: Mapping[str, tuple[RuleVersion, ...]],
+    compiled: Mapping[tuple[str, int], CompiledRule],
+) -> GroupPlan:
+    """The plan of one group-by. compiled: of this one and others, also what is paused."""
+    versions = {
+        rule_id: of_rule for rule_id, of_rule in live.items() if any(v.rule.group_by == group_by for v in of_rule)
+    }
+    # a paused rule keeps its history, so that it can resume as if it had never been paused
+    kept = [
+        v
+        for of_rule in versions.values()
+        for v in of_rule
+        if v.rule.group_by == group_by and v.rule.state is not State.RETIRED
+    ]
+    fit = [compiled[v.key] for v in kept if v.key in compiled]
+    running = {each.version.key: each for each in fit if each.rule.state is not State.PAUSED}
+    return GroupPlan(
+        group_by,
+        versions,
+        running,
+        measured={r.called[n]: (r.measures[n], kind) for r in running.values() for n, kind in r.types.items()},
+        reach=max((widest(v.rule) for v in kept), default=0),
+        of_rows=max((unfolded(v.rule) for v in kept), default=0),
+        folds=_folds(fit),
+    )
+
+
+def _folds(rules: Iterable[CompiledRule]) -> dict[Fold, int]:
+    """What rules of one group-by need of steps, and the widest window over each, in µs."""
+    folds: dict[Fold, int] = {}
+    for compiled in rules:
+        for aggregate in compiled.measures.values():
+            if aggregate.window.resolution:
+                fold = Fold.of(compiled.rule.group_by, aggregate)
+                folds[fold] = max(folds.get(fold, 0), aggregate.window.over + fold.resolution)
+    return folds
+
+
+def _predicates(groups: Iterable[GroupPlan], rules: Iterable[CompiledRule]) -> dict[str, Predicate]:
+    """The predicates of the marks that the groups look at."""
+    needed = {text for group in groups for mark in group.marks for text in mark.predicates}
+    return {text: each for compiled in rules for text, each in compiled.predicates.items() if text in needed}
 
 
 def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, ...]:

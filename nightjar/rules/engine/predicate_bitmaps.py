@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nightjar.rules.engine.columns import Mask
-from nightjar.rules.engine.compiled import kernel
+from nightjar.rules.engine.kernels.marks import set_bits
 from nightjar.rules.engine.memory import RowArray
 from nightjar.rules.engine.plan import IN_TIME, MaskKey
 from nightjar.rules.engine.polars_views import LazyColumns, physical_array, physical_numbers
@@ -43,19 +43,6 @@ class Marks:
         return self._known[key]
 
 
-@kernel
-def _set(words, first, known, needed, begin, places):  # type: ignore[no-untyped-def]
-    """For every mark places[j] = (word, bit) set the bit of row first + i where known[n, i] is 1 for each n of
-    needed[begin[j]:begin[j + 1]], and clear it where not."""
-    for j in range(len(places)):
-        word, bit = places[j, 0], places[j, 1]
-        for i in range(known.shape[1]):
-            marked = 1
-            for at in range(begin[j], begin[j + 1]):
-                marked &= known[needed[at], i]
-            words[first + i, word] = (words[first + i, word] & ~(1 << bit)) | (marked << bit)
-
-
 class _Marking:
     """How to set some marks, from which of `texts` hold at a row and which of `fields` are not NULL."""
 
@@ -77,7 +64,7 @@ class _Marking:
         for at, field in enumerate(self.fields, len(self.texts)):
             valid = store.valid(field, rows)
             known[at] = 1 if valid is None else valid
-        _set(words, rows.start, known, self._needed, self._begin, self._places)
+        set_bits(words, rows.start, known, self._needed, self._begin, self._places)
 
 
 class Masks:

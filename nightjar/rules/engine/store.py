@@ -27,12 +27,12 @@ from nightjar.rules.engine.columns import (
     Mask,
     as_declared,
     columns_of,
-    least,
     logical,
     narrow,
     physical,
     validity,
 )
+from nightjar.rules.engine.kernels.columns import least
 from nightjar.rules.engine.keys import KeyTable
 from nightjar.rules.engine.memory import RowArray, stretches
 from nightjar.rules.engine.strings import Int32Array, Int64Array, StringTable

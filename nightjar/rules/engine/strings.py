@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightjar.rules.engine.compiled import kernel
+from nightjar.rules.engine.kernels import interning
 from nightjar.rules.engine.memory import RowArray, allocate
-from nightjar.rules.engine.texts import byte, hash_bytes, hash_text, length, put, same
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
@@ -26,183 +25,11 @@ ByteArray = npt.NDArray[np.uint8]
 
 _STRETCH = 1 << 15
 _AT_ONCE = 1 << 28  # bytes of strings that are copied to be looked up
-_BLOCK = 512
 _NO_BYTES: ByteArray = np.empty(0, np.uint8)
 _NO_TRUTHS: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
 _FARTHEST = (1 << 31) - 1  # the largest heap offset in an int32
-# Tags of slots: never used; released; else a tag is _TAKEN and seven bits.
-_EMPTY, _LEFT, _TAKEN = np.uint8(0), np.uint8(1), np.uint8(128)
 # The maximum share of used slots, and the slots per string of a new table.
 _FULL, _ROOMY = 0.8, 1.8
-
-
-@kernel
-def _home(h, size):  # type: ignore[no-untyped-def]
-    """The first slot to probe for a string with this hash, among any number of slots below 2**32."""
-    return np.int64(((h >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
-
-
-@kernel
-def _tag(h):  # type: ignore[no-untyped-def]
-    return np.uint8(h & np.uint64(127)) | _TAKEN
-
-
-@kernel
-def _seek(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-def]
-    """Hash the codes' strings into `sought`, one longer, and bring the slots that they begin at into the cache."""
-    fetched = np.int64(0)
-    for i in range(len(codes)):
-        sought[i] = hash_text(heap, np.int64(ends[codes[i]]), np.int64(ends[codes[i] + 1]))
-    for i in range(len(codes)):
-        at = _home(sought[i], len(slots))
-        fetched += np.int64(slots[at]) + np.int64(tags[at])
-    sought[len(codes)] = np.uint64(fetched)
-
-
-@kernel
-def _fill(first, last, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
-    """Insert the codes first, first + 1, … below last, none of whose strings is in the table."""
-    sought = np.empty(_BLOCK + 1, np.uint64)
-    for begin in range(first, last, _BLOCK):
-        _fill_block(np.arange(begin, min(begin + _BLOCK, last)), slots, tags, ends, heap, sought)
-
-
-@kernel
-def _fill_block(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-def]
-    _seek(codes, slots, tags, ends, heap, sought)
-    for i in range(len(codes)):
-        at = _home(sought[i], len(slots))
-        while tags[at] != _EMPTY:
-            at = at + 1 if at + 1 < len(slots) else 0
-        tags[at] = _tag(sought[i])
-        slots[at] = codes[i]
-
-
-@kernel
-def _leave(codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
-    """Remove the codes from the table; returns how many slots become empty. Codes not in it are skipped."""
-    sought = np.empty(_BLOCK + 1, np.uint64)
-    emptied = 0
-    for begin in range(0, len(codes), _BLOCK):
-        emptied += _leave_block(codes[begin : begin + _BLOCK], slots, tags, ends, heap, sought)
-    return emptied
-
-
-@kernel
-def _leave_block(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-def]
-    _seek(codes, slots, tags, ends, heap, sought)
-    emptied = 0
-    size = len(slots)
-    for i in range(len(codes)):
-        at = _home(sought[i], size)
-        while tags[at] != _EMPTY and (slots[at] != codes[i] or tags[at] == _LEFT):
-            at = at + 1 if at + 1 < size else 0
-        if tags[at] == _EMPTY:
-            continue
-        tags[at] = _LEFT
-        if tags[at + 1 if at + 1 < size else 0] != _EMPTY:
-            continue
-        while tags[at] == _LEFT:  # no probe for a string in the table has to pass this slot
-            tags[at] = _EMPTY
-            emptied += 1
-            at = at - 1 if at else size - 1
-    return emptied
-
-
-@kernel
-def _intern_block(  # type: ignore[no-untyped-def]
-    in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, codes, adding, sought
-):
-    """The codes of the strings, in passes: distant memory is read for many strings at once, not in turn.
-
-    The first passes only read what the last will most likely need, to bring it into the cache.
-    """
-    n = len(codes)
-    size = len(slots)
-    for i in range(n):
-        sought[i] = hash_bytes(in_data, in_offsets[i], in_offsets[i + 1])
-    for i in range(n):
-        at = _home(sought[i], size)
-        code = slots[at]  # in any case: a new string is most likely written there
-        codes[i] = code if tags[at] == _tag(sought[i]) else -1
-    for i in range(n):
-        if codes[i] >= 0:
-            codes[i] = ends[codes[i]]
-    for i in range(n):
-        if codes[i] >= 0:
-            codes[i] = heap[min(codes[i], len(heap) - 1)]
-    for i in range(n):
-        if len(valid) and not valid[i]:
-            codes[i] = -1
-            continue
-        start, end = in_offsets[i], in_offsets[i + 1]
-        h = sought[i]
-        wanted = _tag(h)
-        at = _home(h, size)
-        free = -1
-        found = -1
-        while tags[at] != _EMPTY:
-            if tags[at] == wanted:
-                code = slots[at]
-                if same(heap, np.int64(ends[code]), np.int64(ends[code + 1]), in_data, start, end):
-                    found = code
-                    break
-            elif free < 0 and tags[at] == _LEFT:
-                free = at
-            at = at + 1 if at + 1 < size else 0
-        if found < 0 and adding:
-            if free < 0:
-                free = at
-                taken += 1
-            found = count
-            tags[free] = wanted
-            slots[free] = count
-            ends[count + 1] = put(in_data, start, end, heap, np.int64(ends[count]))
-            count += 1
-        codes[i] = found
-    return count, taken
-
-
-@kernel
-def _intern(in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, codes, adding):  # type: ignore[no-untyped-def]
-    """The codes of the strings, in blocks small enough that everything the passes read fits in the cache."""
-    sought = np.empty(min(_BLOCK, len(codes)), np.uint64)
-    for at in range(0, len(codes), _BLOCK):
-        stop = at + _BLOCK
-        count, taken = _intern_block(
-            in_offsets[at:], in_data, valid[at:stop], slots, tags, ends, heap, count, taken, codes[at:stop], adding,
-            sought,
-        )  # fmt: skip
-    return count, taken
-
-
-@kernel
-def _lengths(codes, ends, heap, offsets):  # type: ignore[no-untyped-def]
-    """The offsets of the codes' strings side by side; -1 has none."""
-    offsets[0] = 0
-    for i in range(len(codes)):
-        n = 0 if codes[i] < 0 else length(heap, np.int64(ends[codes[i]]), np.int64(ends[codes[i] + 1]))
-        offsets[i + 1] = offsets[i] + n
-
-
-@kernel
-def _copy(codes, ends, heap, offsets, data):  # type: ignore[no-untyped-def]
-    """Write the codes' texts side by side."""
-    for i in range(len(codes)):
-        base = np.int64(ends[codes[i]])
-        for j in range(offsets[i + 1] - offsets[i]):
-            data[offsets[i] + j] = byte(heap, base, j)
-
-
-@kernel
-def _gather(codes, ends, heap, new_ends, new_heap):  # type: ignore[no-untyped-def]
-    """Write what the heap has of the codes side by side."""
-    at = 0
-    for i in range(len(codes)):
-        for j in range(ends[codes[i]], ends[codes[i] + 1]):
-            new_heap[at] = heap[j]
-            at += 1
-        new_ends[i + 1] = at
 
 
 def _is_large(strings: pa.Array) -> bool:
@@ -287,7 +114,7 @@ class StringTable:
         self, offsets: Int32Array, data: ByteArray, valid: npt.NDArray[np.bool_], *, adding: bool
     ) -> Int64Array:
         codes = np.empty(len(offsets) - 1, np.int64)
-        self.count, self._taken = _intern(
+        self.count, self._taken = interning.intern(
             offsets, data, valid, self._slots, self._tags, self.ends, self.heap, self.count, self._taken, codes, adding
         )
         return codes
@@ -317,14 +144,14 @@ class StringTable:
         self._heap.release(heap)
 
     def _leave(self, codes: Int64Array) -> None:
-        self._taken -= _leave(codes, self._slots, self._tags, self.ends, self.heap)
+        self._taken -= interning.leave(codes, self._slots, self._tags, self.ends, self.heap)
 
     def keep(self, codes: Int64Array) -> None:
         """Drop all but these codes (ascending); they become 0, 1, …"""
         ends = np.zeros(len(codes) + 1, np.int64)
         heap, self._heap = self.heap, RowArray(np.uint8)
         self._heap.reserve(int((self.ends[codes + 1] - self.ends[codes]).sum(dtype=np.int64)), ())
-        _gather(codes, self.ends, heap, ends, self.heap)
+        interning.gather(codes, self.ends, heap, ends, self.heap)
         self._ends = RowArray(np.int64 if ends[-1] > _FARTHEST else np.int32)
         self._ends.reserve(len(ends), ())
         self.ends[: len(ends)] = ends
@@ -343,7 +170,7 @@ class StringTable:
         size = max(64, int(_ROOMY * (sum(s.stop - s.start for s in stretches) + more)))
         self._slots, self._tags = (allocate((size,), dtype) for dtype in (np.int32, np.uint8))
         for codes in stretches:
-            _fill(codes.start, codes.stop, self._slots, self._tags, self.ends, self.heap)
+            interning.fill(codes.start, codes.stop, self._slots, self._tags, self.ends, self.heap)
         self._taken = sum(s.stop - s.start for s in stretches)
         self._leave(self._forgotten)
 
@@ -364,9 +191,9 @@ class StringTable:
         """pyarrow large_string of the codes; -1 gives NULL."""
         codes = codes.astype(np.int64, copy=False)
         offsets = np.empty(len(codes) + 1, np.int64)
-        _lengths(codes, self.ends, self.heap, offsets)
+        interning.lengths(codes, self.ends, self.heap, offsets)
         data = np.empty(offsets[-1], np.uint8)
-        _copy(codes, self.ends, self.heap, offsets, data)
+        interning.copy(codes, self.ends, self.heap, offsets, data)
         missing = codes < 0
         bitmap = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
         return pa.LargeStringArray.from_buffers(len(codes), pa.py_buffer(offsets), pa.py_buffer(data), bitmap)

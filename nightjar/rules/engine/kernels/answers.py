@@ -16,9 +16,7 @@ _FETCHED = 64
 
 
 @kernel
-def _of_integers(  # type: ignore[no-untyped-def]
-    what, changes, marks, word, bit, values, column, scale, before, to, found, doubles, flags
-):
+def _of_integers(what, changes, marks, word, bit, values, column, scale, before, to, found, doubles, flags):
     run_first, fill, begin, ops = changes
     a, b, c = to
     if what == TOTALS:
@@ -43,7 +41,7 @@ def _of_integers(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, flags):  # type: ignore[no-untyped-def]
+def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, flags):
     run_first, fill, begin, ops = changes
     if what == DEVIATION:
         return floats.stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, doubles[to], flags[to])
@@ -58,7 +56,7 @@ def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, fl
 
 
 @kernel
-def _fetch(fill, marks, narrow, wide, scratch):  # type: ignore[no-untyped-def]
+def _fetch(fill, marks, narrow, wide, scratch):
     """Bring the facts of short windows into the cache, of all of them at once: else each waits for memory in turn.
 
     scratch: at least one element per run.
@@ -71,7 +69,7 @@ def _fetch(fill, marks, narrow, wide, scratch):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def answers(  # type: ignore[no-untyped-def]
+def answers(
     run_first, rows, at, low, excluding, late, last_late, arrivals, marks, narrow, wide, asked, scales, before, found,
     flags,
 ):  # fmt: skip

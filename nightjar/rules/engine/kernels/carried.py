@@ -65,12 +65,12 @@ def states(asked: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @kernel
-def _counted(marks, p, word, bit):  # type: ignore[no-untyped-def]
+def _counted(marks, p, word, bit):
     return (marks[p, word] >> bit) & 1
 
 
 @kernel
-def _total(state, what, sign, rows, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
+def _total(state, what, sign, rows, marks, word, bit, values, column):
     """Add the rows to the totals, or with sign -1 take them away."""
     n, high, low = np.int64(0), np.int64(0), np.int64(0)
     for p in range(rows[0], rows[1]):
@@ -87,7 +87,7 @@ def _total(state, what, sign, rows, marks, word, bit, values, column):  # type: 
 
 
 @kernel
-def _float_total(state, what, sign, rows, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
+def _float_total(state, what, sign, rows, marks, word, bit, values, column):
     limbs, squares = state[1 : 1 + LIMBS], state[1 + LIMBS :]
     for p in range(rows[0], rows[1]):
         if _counted(marks, p, word, bit):
@@ -98,7 +98,7 @@ def _float_total(state, what, sign, rows, marks, word, bit, values, column):  # 
 
 
 @kernel
-def _slot(keys, counts, key):  # type: ignore[no-untyped-def]
+def _slot(keys, counts, key):
     """The key's slot, or the free one for it."""
     h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     at = np.int64((h ^ (h >> np.uint64(32))) & np.uint64(len(keys) - 1))
@@ -108,7 +108,7 @@ def _slot(keys, counts, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _occur(state, sign, rows, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
+def _occur(state, sign, rows, marks, word, bit, values, column):
     """Have the rows' values occur once more, or with sign -1 once less; returns whether there was a slot for each."""
     slots = (len(state) - _TABLE) // 2
     keys, counts = state[_TABLE : _TABLE + slots], state[_TABLE + slots :]
@@ -128,7 +128,7 @@ def _occur(state, sign, rows, marks, word, bit, values, column):  # type: ignore
 
 
 @kernel
-def _have_slots(state, more):  # type: ignore[no-untyped-def]
+def _have_slots(state, more):
     """Whether the table has slots for so many other values; those that no longer occur lose theirs if need be."""
     slots = (len(state) - _TABLE) // 2
     if 2 * (state[1] + more) <= slots:
@@ -146,13 +146,13 @@ def _have_slots(state, more):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _beats(x, y, largest):  # type: ignore[no-untyped-def]
+def _beats(x, y, largest):
     """Whether a row with x, after one with y, is the extreme of both."""
     return x >= y if largest else x <= y
 
 
 @kernel
-def _begin(state, largest, rows, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
+def _begin(state, largest, rows, marks, word, bit, values, column):
     """Fill an empty deque of extremes; returns whether there was room. From the last row on no place goes again."""
     deque = state[_TABLE:]
     head = tail = np.int64(len(deque))
@@ -169,7 +169,7 @@ def _begin(state, largest, rows, marks, word, bit, values, column):  # type: ign
 
 
 @kernel
-def _push(state, largest, rows, begin, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
+def _push(state, largest, rows, begin, marks, word, bit, values, column):
     """Append the rows to the deque of extremes, whose rows before `begin` go; returns whether there was room."""
     deque = state[_TABLE:]
     head, tail = state[0], state[1]
@@ -195,7 +195,7 @@ def _push(state, largest, rows, begin, marks, word, bit, values, column):  # typ
 
 
 @kernel
-def _move(state, what, old, new, ahead, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
+def _move(state, what, old, new, ahead, marks, word, bit, values, column):
     """Of one state, but for totals: whether it could be moved."""
     added = old[1], new[1]
     if what in (LEAST, GREATEST):
@@ -221,7 +221,7 @@ def _move(state, what, old, new, ahead, marks, word, bit, values, column):  # ty
 
 
 @kernel
-def move(state, offsets, asked, old, new, ahead, marks, narrow, wide):  # type: ignore[no-untyped-def]
+def move(state, offsets, asked, old, new, ahead, marks, narrow, wide):
     """Move the states from the stretch old (first place, place behind the last) to new, no end of which is before.
 
     ahead: how many rows behind the stretch windows will have. False where a state has no room: none is valid then.
@@ -253,7 +253,7 @@ def move(state, offsets, asked, old, new, ahead, marks, narrow, wide):  # type: 
 
 
 @kernel
-def _totals(state, what, window, marks, word, bit, values, column, scale, to, found, doubles, flags):  # type: ignore[no-untyped-def]
+def _totals(state, what, window, marks, word, bit, values, column, scale, to, found, doubles, flags):
     first, last, at, low, own, a, b = window
     held = state.copy()
     s1, s2, total = np.zeros(3, np.int64), np.zeros(5, np.int64), np.zeros(7, np.int64)
@@ -276,7 +276,7 @@ def _totals(state, what, window, marks, word, bit, values, column, scale, to, fo
 
 
 @kernel
-def _float_totals(state, what, window, marks, word, bit, values, column, to, doubles, flags):  # type: ignore[no-untyped-def]
+def _float_totals(state, what, window, marks, word, bit, values, column, to, doubles, flags):
     first, last, at, low, own, a, b = window
     held = state.copy()
     limbs, squares = held[1 : 1 + LIMBS], held[1 + LIMBS :]
@@ -300,7 +300,7 @@ def _float_totals(state, what, window, marks, word, bit, values, column, to, dou
 
 
 @kernel
-def _extremes(state, largest, window, marks, word, bit, values, column, out, some):  # type: ignore[no-untyped-def]
+def _extremes(state, largest, window, marks, word, bit, values, column, out, some):
     first, last, at, low, own, _, b = window
     deque, head, tail = state[_TABLE:], state[0], state[1]
     newest = np.int64(-1)  # the place of the extreme of the rows behind the stretch
@@ -321,7 +321,7 @@ def _extremes(state, largest, window, marks, word, bit, values, column, out, som
 
 
 @kernel
-def _ends(state, latest, window, marks, word, bit, values, column, out, some):  # type: ignore[no-untyped-def]
+def _ends(state, latest, window, marks, word, bit, values, column, out, some):
     first, last, at, low, own, _, b = window
     p = state[0]
     for k in range(first, last):
@@ -340,7 +340,7 @@ def _ends(state, latest, window, marks, word, bit, values, column, out, some):  
 
 
 @kernel
-def _distincts(state, window, marks, word, bit, values, column, out):  # type: ignore[no-untyped-def]
+def _distincts(state, window, marks, word, bit, values, column, out):
     first, last, at, low, own, begin, behind = window
     a, b = begin, behind
     for k in range(first, last):
@@ -353,7 +353,7 @@ def _distincts(state, window, marks, word, bit, values, column, out):  # type: i
 
 
 @kernel
-def _answer(state, what, window, marks, word, bit, values, column, out, some):  # type: ignore[no-untyped-def]
+def _answer(state, what, window, marks, word, bit, values, column, out, some):
     if what == DISTINCT:
         _distincts(state, window, marks, word, bit, values, column, out)
     elif what in (FIRST, LAST):
@@ -363,7 +363,7 @@ def _answer(state, what, window, marks, word, bit, values, column, out, some):  
 
 
 @kernel
-def answer(state, offsets, asked, scales, window, marks, narrow, wide, found, flags):  # type: ignore[no-untyped-def]
+def answer(state, offsets, asked, scales, window, marks, narrow, wide, found, flags):
     """Answer every asked[j] about the windows of the rows at at[k] from low[k] on, for first <= k < last.
 
     window: first, last, at, low, whether the row itself is in its window (0 or 1), and the stretch of the states: its

@@ -9,7 +9,7 @@ from nightjar.rules.engine.kernels.segments import END, ROOM, SCRATCH, START, fi
 
 
 @kernel
-def plan(spans, touched, first, horizon, arena_times):  # type: ignore[no-untyped-def]
+def plan(spans, touched, first, horizon, arena_times):
     """Calculate every segment's room, with its new rows if it is touched; returns the total.
 
     Rows before `horizon` are evicted. The segments stay where they are until `gather` and `spread` move them.
@@ -30,7 +30,7 @@ def plan(spans, touched, first, horizon, arena_times):  # type: ignore[no-untype
 
 
 @kernel
-def gather(spans, by_start, rows, arena_times, marks, narrow, wide):  # type: ignore[no-untyped-def]
+def gather(spans, by_start, rows, arena_times, marks, narrow, wide):
     """Move all segments to the front of the arena, without room; returns its use."""
     used = np.int64(0)
     for g in by_start:
@@ -43,7 +43,7 @@ def gather(spans, by_start, rows, arena_times, marks, narrow, wide):  # type: ig
 
 
 @kernel
-def spread(spans, by_start, total, rows, arena_times, marks, narrow, wide):  # type: ignore[no-untyped-def]
+def spread(spans, by_start, total, rows, arena_times, marks, narrow, wide):
     """Move all segments, as `gather` left them, apart so that each has its room, up to `total`."""
     for at in range(len(by_start) - 1, -1, -1):
         g = by_start[at]

@@ -15,7 +15,7 @@ _LONG_AGO = -(1 << 62)
 
 
 @kernel
-def _follow(  # type: ignore[no-untyped-def]
+def _follow(
     first, last, p, newest, rows, times, at, over, reach, marks, word, bit, until_word, until_bit, late, order, low
 ):
     """low of the rows at at[first:last], for which late rows count that arrived no later than `newest`.
@@ -52,7 +52,7 @@ def _follow(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def begins(  # type: ignore[no-untyped-def]
+def begins(
     run_first, run_start, rows, times, at, over, reach, horizon, marks, word, bit, until_word, until_bit, late,
     last_late, order,
 ):  # fmt: skip

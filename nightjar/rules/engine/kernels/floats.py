@@ -21,7 +21,7 @@ _UNIT = 1074  # the lowest bit of all doubles is 2**-1074
 
 
 @kernel
-def _parts(x):  # type: ignore[no-untyped-def]
+def _parts(x):
     """(m, place, sign): |x| is m * 2**place, in units of the smallest double; m has at most 53 bits."""
     mantissa, exponent = math.frexp(x)
     place = exponent - 53 + _UNIT
@@ -33,7 +33,7 @@ def _parts(x):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def add(limbs, x, sign):  # type: ignore[no-untyped-def]
+def add(limbs, x, sign):
     m, place, own = _parts(x)
     sign *= own
     j = place >> 5
@@ -46,7 +46,7 @@ def add(limbs, x, sign):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def add_square(limbs, x, sign):  # type: ignore[no-untyped-def]
+def add_square(limbs, x, sign):
     """Add x**2, in units of the square of the smallest double."""
     m, place, _ = _parts(x)
     a, b = m >> 32, m & _LOW  # 21 and 32 bits
@@ -71,7 +71,7 @@ def add_square(limbs, x, sign):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
+def _magnitude(limbs, out):
     """The carried limbs of the absolute value; returns (least, beyond, sign): the limbs that may be nonzero."""
     for j in range(len(limbs)):
         out[j] = limbs[j]
@@ -90,7 +90,7 @@ def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sum_of(limbs, scratch):  # type: ignore[no-untyped-def]
+def sum_of(limbs, scratch):
     """The accumulator, rounded once."""
     least, beyond, sign = _magnitude(limbs, scratch)
     m, place = rounded(scratch, least, beyond, 0)
@@ -98,7 +98,7 @@ def sum_of(limbs, scratch):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mean_of(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
+def mean_of(limbs, n, scratch, words):
     """The accumulator divided by n, rounded once."""
     least, beyond, sign = _magnitude(limbs, scratch)
     first = beyond - len(words)  # the quotient's first 65 bits at least are those of the sum's highest limbs
@@ -111,7 +111,7 @@ def mean_of(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, out, some):  # type: ignore[no-untyped-def]
+def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, out, some):
     """out[k]: the sum of the window, correctly rounded, or its mean; infinite where it exceeds the doubles.
 
     some[k]: whether any row counts. Returns how many windows have an infinite answer.
@@ -141,7 +141,7 @@ def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, ou
 
 
 @kernel
-def deviation_of(n, first, second, scratch, total):  # type: ignore[no-untyped-def]
+def deviation_of(n, first, second, scratch, total):
     """sqrt((n * sum(x**2) - sum(x)**2) / (n * (n - 1))): the difference is exact, and 0 where all x are equal."""
     least, beyond, _ = _magnitude(first, scratch)
     for j in range(len(second)):
@@ -166,7 +166,7 @@ def deviation_of(n, first, second, scratch, total):  # type: ignore[no-untyped-d
 
 
 @kernel
-def stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, out, several):  # type: ignore[no-untyped-def]
+def stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, out, several):
     """out[k]: the sample standard deviation of the window from the exact sums of x and x**2; infinite as for sums.
 
     several[k]: whether two rows count. Returns how many windows have an infinite answer.

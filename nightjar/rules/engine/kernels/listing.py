@@ -8,9 +8,7 @@ from nightjar.rules.engine.compiled import kernel
 
 
 @kernel
-def listed(  # type: ignore[no-untyped-def]
-    rows, at, low, excluding, late, order, marks, word, bit, values, column, wanted, most
-):
+def listed(rows, at, low, excluding, late, order, marks, word, bit, values, column, wanted, most):
     """(found, kept, others) of the windows of the rows at at[wanted[i]], from low[wanted[i]] on (see windows.changes).
 
     found: int64 (wanted, most), of which the first kept[i] are the values that appear first in window i; others[i]: how

@@ -11,7 +11,7 @@ _SLOTS = 256
 
 
 @kernel
-def _bounds(run_first, fill, begin, ops, r):  # type: ignore[no-untyped-def]
+def _bounds(run_first, fill, begin, ops, r):
     """The least walk index of run r and one past its greatest."""
     a, b = fill[r, 0], fill[r, 1]
     for o in range(begin[run_first[r]], begin[run_first[r + 1]]):
@@ -22,7 +22,7 @@ def _bounds(run_first, fill, begin, ops, r):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def _only_adds(begin, ops, k):  # type: ignore[no-untyped-def]
+def _only_adds(begin, ops, k):
     removed = 0
     for o in range(begin[k], begin[k + 1]):
         removed += ops[o] < 0
@@ -30,13 +30,13 @@ def _only_adds(begin, ops, k):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def _is_scanned(run_first, begin, ops, r):  # type: ignore[no-untyped-def]
+def _is_scanned(run_first, begin, ops, r):
     """Whether run r has one row, the most frequent in small batches, whose window only grows: nothing is carried on."""
     return run_first[r] + 1 == run_first[r + 1] and _only_adds(begin, ops, run_first[r])
 
 
 @kernel
-def _scan_extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found):  # type: ignore[no-untyped-def]
+def _scan_extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found):
     """As extremes, of the runs that are scanned; returns how many others have rows.
 
     Like the other scans it allocates nothing, and what it calls is inlined: in a function that allocates an array, and
@@ -66,7 +66,7 @@ def _scan_extremes(run_first, fill, begin, ops, marks, word, bit, values, column
 
 
 @kernel
-def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found):  # type: ignore[no-untyped-def]
+def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found):
     """out[k]: the least (or largest) value of window k where found[k].
 
     A run of one row, the most frequent in small batches, is scanned. Else a monotonic deque; where a row is added
@@ -83,6 +83,7 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
         if stop - base > len(live):
             live = np.zeros(2 * (stop - base), np.uint8)
             deque = np.empty(2 * (stop - base), np.int64)
+        # the window to fill
         head = tail = len(deque)
         newest = base - 1
         oldest = base
@@ -96,6 +97,7 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
                 best = x
                 head -= 1
                 deque[head] = p
+        # its changes, by which the deque follows as long as rows come at its ends
         for k in range(run_first[r], run_first[r + 1]):
             again = False
             for o in range(begin[k], begin[k + 1]):
@@ -128,6 +130,7 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
                         oldest += 1
                     again = oldest < p or p > deque[head]
                     head += 1
+            # the deque of all rows of the window
             if again:
                 head = 0
                 tail = 0
@@ -147,7 +150,7 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
 
 
 @kernel
-def _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found):  # type: ignore[no-untyped-def]
+def _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found):
     """As ends, of the runs that are scanned; returns how many others have rows."""
     others = 0
     for r in range(len(run_first) - 1):
@@ -173,7 +176,7 @@ def _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, la
 
 
 @kernel
-def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found):  # type: ignore[no-untyped-def]
+def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found):
     """out[k]: the value of the first (or last) row that counts in window k, where found[k]."""
     if _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found) == 0:
         return
@@ -184,6 +187,7 @@ def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, ou
         base, stop = _bounds(run_first, fill, begin, ops, r)
         if stop - base > len(live):
             live = np.zeros(2 * (stop - base), np.uint8)
+        # the window to fill
         n = 0
         low = stop  # the rows that count lie in low .. high
         high = base - 1
@@ -193,6 +197,7 @@ def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, ou
                 n += 1
                 low = min(low, p)
                 high = p
+        # its changes, and its ends as far as they have moved
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 p = abs(ops[o]) - 1
@@ -222,7 +227,7 @@ def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, ou
 
 
 @kernel(inline="always")
-def _slot(keys, owners, run, key):  # type: ignore[no-untyped-def]
+def _slot(keys, owners, run, key):
     """The slot of the key, or the free one for it."""
     last = np.uint64(len(keys) - 1)
     h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -233,12 +238,12 @@ def _slot(keys, owners, run, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _table(slots):  # type: ignore[no-untyped-def]
+def _table(slots):
     return np.zeros(slots, np.int64), np.zeros(slots, np.int64), np.full(slots, -1, np.int64)
 
 
 @kernel
-def _regrown(keys, counts, owners, run, n):  # type: ignore[no-untyped-def]
+def _regrown(keys, counts, owners, run, n):
     """A table with the run's n values and room for more."""
     new_keys, new_counts, new_owners = _table(max(_SLOTS, 1 << int(np.ceil(np.log2(4 * n + 1)))))
     for j in range(len(keys)):
@@ -251,7 +256,7 @@ def _regrown(keys, counts, owners, run, n):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _distincts(  # type: ignore[no-untyped-def]
+def _distincts(
     run,
     first,
     last,
@@ -315,7 +320,7 @@ def _distincts(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scan_distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out, keys, owners):  # type: ignore[no-untyped-def]
+def _scan_distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out, keys, owners):
     """As distincts, of the runs that are scanned and have room in the table; returns how many others have rows."""
     others = 0
     for r in range(len(run_first) - 1):
@@ -338,7 +343,7 @@ def _scan_distincts(run_first, fill, begin, ops, marks, word, bit, values, colum
 
 
 @kernel
-def distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out):  # type: ignore[no-untyped-def]
+def distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out):
     """out[k]: how many different values (int64: codes, numbers, bits of doubles) window k holds.
 
     A slot of the table is taken where `owners` names the run, so that nothing has to be cleared for the next one.

@@ -11,9 +11,7 @@ _LONG_AGO = -(1 << 62)
 
 
 @kernel
-def walks(  # type: ignore[no-untyped-def]
-    run_first, run_start, rows, times, at, width, cell, horizon, marks, word, bit, late
-):
+def walks(run_first, run_start, rows, times, at, width, cell, horizon, marks, word, bit, late):
     """(first, start, places, since): for each run the rows on which the measures at its rows to evaluate depend.
 
     Walk w consists of the arena places places[first[w]:first[w + 1]], in order, of the segment that starts at start[w]:
@@ -61,7 +59,7 @@ def walks(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def stretches(first, ahead, size, times, since, last):  # type: ignore[no-untyped-def]
+def stretches(first, ahead, size, times, since, last):
     """(walks, first, rows, after): the next rows of every walk that has some, at most size[w] from ahead[w] on.
 
     after: of each row the place from which rows count, behind the last violation last[w] (-1: none) if that counts.
@@ -90,7 +88,7 @@ def stretches(first, ahead, size, times, since, last):  # type: ignore[no-untype
 
 
 @kernel
-def take(walks, begin, rows, after, violated, places, ahead, size, last, found):  # type: ignore[no-untyped-def]
+def take(walks, begin, rows, after, violated, places, ahead, size, last, found):
     """Take over what holds of some `stretches`: up to the first violation of each, after which others count.
 
     violated: uint8 a row. found: of every row of the walks what `after` is there; ahead, size, last: see stretches.
@@ -109,7 +107,7 @@ def take(walks, begin, rows, after, violated, places, ahead, size, last, found):
 
 
 @kernel
-def at_rows(run_first, at, first, places, found):  # type: ignore[no-untyped-def]
+def at_rows(run_first, at, first, places, found):
     """`found` at the rows to evaluate at[run_first[r]:run_first[r + 1]] of walk r; 0 at those that it leaves out."""
     after = np.zeros(len(at), np.int64)
     for r in range(len(run_first) - 1):

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nightjar.rules.engine import texts
 from nightjar.rules.engine.compiled import kernel
+from nightjar.rules.engine.kernels import texts
 
 _NONE_LATE = np.int64(1 << 62)
 START, END, ROOM, SCRATCH = range(4)
@@ -28,7 +28,7 @@ _LONG = 4096
 
 
 @kernel
-def _before(x, y, times, ends, heap):  # type: ignore[no-untyped-def]
+def _before(x, y, times, ends, heap):
     """S1.1's order: event time, then the id's hash, then the id's bytes."""
     if times[x] != times[y]:
         return times[x] < times[y]
@@ -38,19 +38,19 @@ def _before(x, y, times, ends, heap):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def spare(length):  # type: ignore[no-untyped-def]
+def spare(length):
     """The spare room that a segment of this many rows gets at compaction."""
     return length // 4 if length >= _LONG else length // 8 + 1
 
 
 @kernel
-def _suffices(length, room):  # type: ignore[no-untyped-def]
+def _suffices(length, room):
     """Whether the room suffices for some time."""
     return (room - length) * (8 if room >= _LONG else 16) >= room
 
 
 @kernel
-def _sort(order, first, last, scratch, times, ends, heap):  # type: ignore[no-untyped-def]
+def _sort(order, first, last, scratch, times, ends, heap):
     """Merge sort of order[first:last], bottom up from runs of 16; stretches already in order are not touched."""
     for a in range(first, last, 16):
         for i in range(a + 1, min(a + 16, last)):
@@ -82,19 +82,19 @@ def _sort(order, first, last, scratch, times, ends, heap):  # type: ignore[no-un
 
 
 @kernel
-def _copy(source, p, target, q):  # type: ignore[no-untyped-def]
+def _copy(source, p, target, q):
     for j in range(target.shape[1]):
         target[q, j] = source[p, j]
 
 
 @kernel
-def first_of(facts, p):  # type: ignore[no-untyped-def]
+def first_of(facts, p):
     """A fact at the place, 0 if there is none."""
     return np.int64(facts[p, 0]) if facts.shape[1] else np.int64(0)
 
 
 @kernel
-def _move(rows, arena_times, marks, narrow, wide, p, q):  # type: ignore[no-untyped-def]
+def _move(rows, arena_times, marks, narrow, wide, p, q):
     rows[q] = rows[p]
     arena_times[q] = arena_times[p]
     _copy(marks, p, marks, q)
@@ -103,7 +103,7 @@ def _move(rows, arena_times, marks, narrow, wide, p, q):  # type: ignore[no-unty
 
 
 @kernel
-def _shift(array, p, q, n):  # type: ignore[no-untyped-def]
+def _shift(array, p, q, n):
     """Move n places from p on to q, one value after the other, for places of any shape."""
     flat = array.reshape(-1)
     width = flat.size // max(len(array), 1)
@@ -117,7 +117,7 @@ def _shift(array, p, q, n):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def move_all(rows, arena_times, marks, narrow, wide, p, q, n):  # type: ignore[no-untyped-def]
+def move_all(rows, arena_times, marks, narrow, wide, p, q, n):
     """Move n rows from place p on to q: array by array takes a third of the time that row by row does."""
     _shift(rows, p, q, n)
     _shift(arena_times, p, q, n)
@@ -127,7 +127,7 @@ def move_all(rows, arena_times, marks, narrow, wide, p, q, n):  # type: ignore[n
 
 
 @kernel
-def first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
+def first_from(arena_times, a, b, time):
     """The first place from a to b whose time is not before `time`."""
     while a < b and arena_times[a] < time:
         a += 1
@@ -135,7 +135,7 @@ def first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _class(room):  # type: ignore[no-untyped-def]
+def _class(room):
     """The class of holes of this size up to an eighth more; each size below 16 has a class of its own."""
     shift = 0
     while room >> shift >= 16:
@@ -144,7 +144,7 @@ def _class(room):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _take_hole(room, holes, rows):  # type: ignore[no-untyped-def]
+def _take_hole(room, holes, rows):
     """A hole of at least this size and less than half as much again; -1 where there is none."""
     least = _class(room - 1) + 1
     for c in range(least, least + 4):
@@ -156,7 +156,7 @@ def _take_hole(room, holes, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes):  # type: ignore[no-untyped-def]
+def widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes):
     """Give a full segment room for `more` rows; returns the arena's use, -1 where that would be above `limit`.
 
     Rows before `horizon` are evicted. If that makes room the segment stays, else it moves and leaves a hole.
@@ -188,7 +188,7 @@ def widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used,
 
 
 @kernel
-def insert(  # type: ignore[no-untyped-def]
+def insert(
     groups, base, fresh_marks, fresh_narrow, fresh_wide, times, ends, heap, horizon, spans,
     rows, arena_times, marks, narrow, wide, used, limit, holes,
 ):  # fmt: skip
@@ -198,6 +198,7 @@ def insert(  # type: ignore[no-untyped-def]
     no row is inserted then. Else touched are the groups, and places: for each of them the arena places of its new rows,
     ascending, in places[first[t]:first[t + 1]]. A full segment evicts rows before `horizon`.
     """
+    # the groups that have new rows, and how many each
     n = len(groups)
     touched = np.empty(n, np.int64)
     count = 0
@@ -213,6 +214,7 @@ def insert(  # type: ignore[no-untyped-def]
         first[spans[g, SCRATCH] + 1] += 1
     for t in range(count):
         first[t + 1] += first[t]
+    # room for them: where the arena has none, nothing has been changed but numbers in SCRATCH
     for t in range(count):
         g, more = touched[t], first[t + 1] - first[t]
         if np.int64(spans[g, END]) - np.int64(spans[g, START]) + more > spans[g, ROOM]:
@@ -221,6 +223,7 @@ def insert(  # type: ignore[no-untyped-def]
                 for i in range(count):
                     spans[touched[i], SCRATCH] = -1
                 return used, touched[:0], first[:1], touched[:0]
+    # the new rows, group by group
     cursor = first[:count].copy()
     order = np.empty(first[count], np.int64)
     for i in range(n):
@@ -239,11 +242,13 @@ def insert(  # type: ignore[no-untyped-def]
     for t in range(count):
         g = touched[t]
         spans[g, SCRATCH] = -1
+        # in the order of S1.1; most often they come in it
         a, b = first[t], first[t + 1]
         for i in range(a + 1, b):
             if _before(order[i], order[i - 1], times, ends, heap):
                 _sort(order, a, b, scratch, times, ends, heap)
                 break
+        # merged with the segment's rows, from behind
         start = np.int64(spans[g, START])
         length = spans[g, END] - start
         i = start + length - 1
@@ -270,7 +275,7 @@ def insert(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _past(arena_times, a, b, bound):  # type: ignore[no-untyped-def]
+def _past(arena_times, a, b, bound):
     """The first index from a to b whose time is after bound."""
     if a < b and arena_times[b - 1] <= bound:
         return b
@@ -284,9 +289,7 @@ def _past(arena_times, a, b, bound):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def affected(  # type: ignore[no-untyped-def]
-    touched, first, places, base, spans, rows, arena_times, late, order, newest, reach, settled, has_resets
-):
+def affected(touched, first, places, base, spans, rows, arena_times, late, order, newest, reach, settled, has_resets):
     """Runs of rows to evaluate: the new rows on time and all within `reach` after them, in their group (S7).
 
     New are the rows from `base` on. Within `reach` after a late one those that arrived after it are evaluated again,
@@ -295,7 +298,8 @@ def affected(  # type: ignore[no-untyped-def]
     Returns (run_first, run_start, at, longest): run r evaluates the arena places at[run_first[r]:run_first[r + 1]] of
     the segment that starts at run_start[r]; no window of any of them has more rows than `longest`.
     """
-    # of each: its segment's start, begin, end, and the least order of the late rows before its end
+    # the stretches of rows that may be affected, of each: its segment's start, begin, end, and the least order of the
+    # late rows before its end
     stretches = np.empty((len(places), 4), np.int64)
     runs = 0
     total = 0
@@ -331,6 +335,7 @@ def affected(  # type: ignore[no-untyped-def]
                 stretches[runs, 3] = least
                 runs += 1
             stop = a
+    # of the stretches the rows that are evaluated
     run_first = np.empty(runs + 1, np.int64)
     run_start = np.empty(runs, np.int64)
     at = np.empty(total, np.int64)
@@ -356,7 +361,7 @@ def affected(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill(spans, rows, source, facts, fact):  # type: ignore[no-untyped-def]
+def fill(spans, rows, source, facts, fact):
     """facts[p, fact] = source[rows[p]] in all segments."""
     for g in range(len(spans)):
         for p in range(spans[g, START], spans[g, END]):
@@ -364,7 +369,7 @@ def fill(spans, rows, source, facts, fact):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def renumber(spans, rows, new_row):  # type: ignore[no-untyped-def]
+def renumber(spans, rows, new_row):
     """Give the rows in all segments their new numbers; those that have none (-1) are first and are removed."""
     for g in range(len(spans)):
         start, end = np.int64(spans[g, START]), np.int64(spans[g, END])

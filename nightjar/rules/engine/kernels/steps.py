@@ -27,13 +27,13 @@ _LOW_WORD = np.int64(0xFFFFFFFF)
 
 
 @kernel
-def ordered(bits):  # type: ignore[no-untyped-def]
+def ordered(bits):
     """The bits of a double as an integer in the order of the doubles; and back."""
     return bits ^ ((bits >> 63) & LARGEST)
 
 
 @kernel
-def fold(order, first, counted, values, is_double, columns, how, out):  # type: ignore[no-untyped-def]
+def fold(order, first, counted, values, is_double, columns, how, out):
     """out[i, column]: what the rows order[first[i]:first[i + 1]] that are `counted` (uint8) fold into, for each of the
     columns of a fold.
 
@@ -61,7 +61,7 @@ def fold(order, first, counted, values, is_double, columns, how, out):  # type: 
 
 
 @kernel
-def _put(wide, place, sums, g, values, i, how):  # type: ignore[no-untyped-def]
+def _put(wide, place, sums, g, values, i, how):
     """Give a step the values of row i, after those of the earlier steps."""
     for c in range(values.shape[1]):
         if how[c] == ADDED:
@@ -72,7 +72,7 @@ def _put(wide, place, sums, g, values, i, how):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _spread_back(wide, start, first_new, end, how):  # type: ignore[no-untyped-def]
+def _spread_back(wide, start, first_new, end, how):
     """Bring extremes of the steps from `first_new` on to those before them, as far as they change."""
     for c in range(wide.shape[1]):
         if how[c] == ADDED:
@@ -87,15 +87,14 @@ def _spread_back(wide, start, first_new, end, how):  # type: ignore[no-untyped-d
 
 
 @kernel
-def append(  # type: ignore[no-untyped-def]
-    groups, steps, values, how, since, sums, spans, rows, arena_times, marks, narrow, wide, used, limit, holes
-):
+def append(groups, steps, values, how, since, sums, spans, rows, arena_times, marks, narrow, wide, used, limit, holes):
     """Add rows of values, in the order of (group, step), to their groups' segments, behind the steps there.
 
     A row of the last step there adds to it. how: of each column. Returns (used, touched, first) as segments.insert:
     used -1 where the arena's use would be above `limit`, and nothing is added then. A full segment evicts steps before
     `since` (µs).
     """
+    # which rows are of which group
     n = len(groups)
     touched = np.empty(n, np.int64)
     first = np.zeros(n + 1, np.int64)
@@ -105,12 +104,14 @@ def append(  # type: ignore[no-untyped-def]
             touched[count] = groups[i]
             count += 1
         first[count] = i + 1
+    # room for them
     for t in range(count):
         g, more = touched[t], first[t + 1] - first[t]
         if np.int64(spans[g, END]) - np.int64(spans[g, START]) + more > spans[g, ROOM]:
             used = widen(g, more, since, spans, rows, arena_times, marks, narrow, wide, used, limit, holes)
             if used < 0:
                 return used, touched[:count], first[: count + 1]
+    # the rows, of which the first may add to a step
     for t in range(count):
         g = touched[t]
         start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
@@ -137,7 +138,7 @@ def append(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def carry(sums, groups, columns):  # type: ignore[no-untyped-def]
+def carry(sums, groups, columns):
     """Bring the lower words of the sums of some groups into 32 bits. columns: of one fold."""
     for g in groups:
         if columns[HIGH] >= 0:
@@ -151,9 +152,7 @@ def carry(sums, groups, columns):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def before(  # type: ignore[no-untyped-def]
-    run_first, groups, times, at, over, resolution, since, spans, step_times, wide, sums, columns, out
-):
+def before(run_first, groups, times, at, over, resolution, since, spans, step_times, wide, sums, columns, out):
     """out[k]: the columns of one fold, over the steps that the windows of the rows at at[k] hold.
 
     groups: of each run. since: µs, steps before it do not count. out: zeros, int64 (rows, COLUMNS); words of sums may
@@ -184,7 +183,7 @@ def before(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def with_extremes(before, is_double, largest, out, found):  # type: ignore[no-untyped-def]
+def with_extremes(before, is_double, largest, out, found):
     """Put the extremes of steps (`before`) to those of rows: out[k] where found[k]; doubles as their bits."""
     for k in range(len(before)):
         if before[k, COUNT] == 0:
@@ -198,7 +197,7 @@ def with_extremes(before, is_double, largest, out, found):  # type: ignore[no-un
 
 
 @kernel
-def values_of(spans, sums, step_times, wide, how, groups, steps, values):  # type: ignore[no-untyped-def]
+def values_of(spans, sums, step_times, wide, how, groups, steps, values):
     """Every step as a row: of counts and sums its own, of extremes that of it and all after it."""
     n = 0
     for g in range(len(spans)):

@@ -20,7 +20,7 @@ _FRACTION = 6  # limbs behind the point that a mean needs: what it is divided by
 
 
 @kernel
-def counts(run_first, fill, begin, ops, marks, word, bit, out):  # type: ignore[no-untyped-def]
+def counts(run_first, fill, begin, ops, marks, word, bit, out):
     """out[k]: rows that count in window k.
 
     Here and below rows that do not count are multiplied by 0 instead of skipped: the branch would be hard to predict.
@@ -37,9 +37,7 @@ def counts(run_first, fill, begin, ops, marks, word, bit, out):  # type: ignore[
 
 
 @kernel
-def sums(  # type: ignore[no-untyped-def]
-    run_first, fill, begin, ops, marks, word, bit, values, column, scale, before, exact, means, beyond, some
-):
+def sums(run_first, fill, begin, ops, marks, word, bit, values, column, scale, before, exact, means, beyond, some):
     """exact[k]: the sum of window k, its low 64 bits where beyond[k] says that 64 do not hold it; means[k]: the mean of
     values / scale, where some[k] says that any row counts. Returns how many sums exceed 64 bits.
 
@@ -74,7 +72,7 @@ def sums(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def read(n, high, low, scale):  # type: ignore[no-untyped-def]
+def read(n, high, low, scale):
     """(sum, mean, whether the sum is beyond 64 bits) of a sum in two words."""
     carried = high + (low >> 32)
     rest = low & _LOW
@@ -88,7 +86,7 @@ def read(n, high, low, scale):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _mean(n, high, low, scale):  # type: ignore[no-untyped-def]
+def _mean(n, high, low, scale):
     """(high * 2**32 + low) / (n * scale), rounded once."""
     words = np.zeros(_FRACTION + 3, np.int64)
     words[_FRACTION], words[_FRACTION + 1] = low, high
@@ -108,7 +106,7 @@ def _mean(n, high, low, scale):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def divided(limbs, divisor):  # type: ignore[no-untyped-def]
+def divided(limbs, divisor):
     """Divide carried limbs, 0 or more, by a number of at most 31 bits; 1 where there is a remainder, else 0."""
     left = np.int64(0)
     for j in range(len(limbs) - 1, -1, -1):
@@ -119,7 +117,7 @@ def divided(limbs, divisor):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def used(limbs):  # type: ignore[no-untyped-def]
+def used(limbs):
     """The number of limbs up to the highest that is not 0."""
     beyond = len(limbs)
     while beyond > 0 and limbs[beyond - 1] == 0:
@@ -128,7 +126,7 @@ def used(limbs):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def rounded(limbs, least, beyond, lowest_place):  # type: ignore[no-untyped-def]
+def rounded(limbs, least, beyond, lowest_place):
     """(m, place): of m * 2**place with m of a double's 53 bits the nearest to the carried limbs, half to even.
 
     least, beyond: the range of limbs that may be nonzero; lowest_place: no place below it is kept.
@@ -159,7 +157,7 @@ def rounded(limbs, least, beyond, lowest_place):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def carry(limbs):  # type: ignore[no-untyped-def]
+def carry(limbs):
     """Bring all limbs but the last, the sign's, into 0 .. 2**32 - 1."""
     for j in range(len(limbs) - 1):
         limbs[j + 1] += limbs[j] >> 32
@@ -167,7 +165,7 @@ def carry(limbs):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _long_square(x, sign, squares):  # type: ignore[no-untyped-def]
+def _long_square(x, sign, squares):
     """As square, of any number."""
     m = np.uint64(abs(x)) if x != np.int64(-(2**63)) else np.uint64(1) << np.uint64(63)
     a = np.int64(m >> np.uint64(32))
@@ -182,7 +180,7 @@ def _long_square(x, sign, squares):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def square(x, sign, squares):  # type: ignore[no-untyped-def]
+def square(x, sign, squares):
     """Add the square of x, or for a sign of -1 remove it, in four limbs of 32 bits with room for carries.
 
     Inlined, as `_short_spread` and what is in `order`: a call that is handed arrays counts references to each.
@@ -195,7 +193,7 @@ def square(x, sign, squares):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def _short_spread(n, high, low, squares_0, squares_1, squares_2, squares_3):  # type: ignore[no-untyped-def]
+def _short_spread(n, high, low, squares_0, squares_1, squares_2, squares_3):
     """n * sum(x**2) - sum(x)**2 as a double, from exact integers in limbs of 32 bits; -1 if that may exceed 64 bits."""
     if squares_1 < _SHORT >> 1 and squares_2 == 0 and squares_3 == 0 and n < _SHORT >> 1:
         squared = (squares_1 << 32) + squares_0
@@ -206,7 +204,7 @@ def _short_spread(n, high, low, squares_0, squares_1, squares_2, squares_3):  # 
 
 
 @kernel
-def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-def]
+def _spread(n, high, low, squares, s1, s2, total):
     """As _short_spread, of any size."""
     for j in range(4):
         s2[j] = squares[j]
@@ -240,7 +238,7 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
 
 
 @kernel(inline="always")
-def deviation_of(n, high, low, squares, scale, s1, s2, total):  # type: ignore[no-untyped-def]
+def deviation_of(n, high, low, squares, scale, s1, s2, total):
     """The sample standard deviation; 0 where less than two rows count. s1, s2, total: scratch of 3, 5 and 7."""
     spread = _short_spread(n, high, low, squares[0], squares[1], squares[2], squares[3])
     if spread < 0:
@@ -250,7 +248,7 @@ def deviation_of(n, high, low, squares, scale, s1, s2, total):  # type: ignore[n
 
 
 @kernel
-def spreads(  # type: ignore[no-untyped-def]
+def spreads(
     run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
     exact, means, beyond, some, deviations, several,
 ):  # fmt: skip
@@ -262,6 +260,7 @@ def spreads(  # type: ignore[no-untyped-def]
     s2 = np.zeros(5, np.int64)
     total = np.zeros(7, np.int64)
     for r in range(len(run_first) - 1):
+        # the window to fill
         n = np.int64(0)
         high = np.int64(0)
         low = np.int64(0)
@@ -285,6 +284,7 @@ def spreads(  # type: ignore[no-untyped-def]
                 x = np.int64(values[p, column])
                 if (marks[p, word] >> bit) & 1 and not -_SHORT < x < _SHORT:
                     _long_square(x, 1, squares)
+        # its changes from row to row
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = np.int64((ops[o] >> 31) | 1)
@@ -294,6 +294,7 @@ def spreads(  # type: ignore[no-untyped-def]
                     high += sign * (np.int64(values[p, column]) >> 32)
                     low += sign * (np.int64(values[p, column]) & _LOW)
                     square(np.int64(values[p, column]), sign, squares)
+            # with what it holds of steps
             all_n, all_high, all_low = n, high, low
             if len(before):
                 all_n, all_high, all_low = n + before[k, 0], high + before[k, 1], low + before[k, 2]

@@ -18,7 +18,7 @@ _FETCHED = 4
 
 
 @kernel
-def earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
+def earliest(times, a, b, bound):
     """The first index from a to b whose time is not before bound, looked for from b: most windows are short."""
     step = 8
     while b - step > a and times[b - step] >= bound:
@@ -36,14 +36,14 @@ def earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def opening(time, over, resolution):  # type: ignore[no-untyped-def]
+def opening(time, over, resolution):
     """Where the window of a row of this time begins (S1.2, S14.1); all in µs."""
     start = time - over
     return start // resolution * resolution if resolution else start
 
 
 @kernel
-def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):  # type: ignore[no-untyped-def]
+def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):
     """low[k]: the first index of the walk whose time is within `over` of the row at at[k] (both ends included).
 
     resolution: µs, where the window's start is rounded down to a multiple of it; 0 where it is not. Rows before
@@ -68,7 +68,7 @@ def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):  #
 
 
 @kernel
-def after_reset(run_first, rows, at, marks, word, bit, late, order, low):  # type: ignore[no-untyped-def]
+def after_reset(run_first, rows, at, marks, word, bit, late, order, low):
     """Raise low[k] past the latest earlier row that meets `since` (a bit of its marks) and that at[k]'s row may see."""
     widest = 0
     for r in range(len(run_first) - 1):
@@ -93,13 +93,14 @@ def after_reset(run_first, rows, at, marks, word, bit, late, order, low):  # typ
 
 
 @kernel
-def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no-untyped-def]
+def split_by_value(run_first, rows, at, low, codes, numbers):
     """Re-cut runs so that each holds the rows that share one `per` value with the row to evaluate.
 
     codes: int64 a store row, -1 for NULL (which shares with nothing); numbers: int64 scratch, one a code, all -1.
     Returns (run_first, origin, at, low, order): the new walk's places are those of `origin` in the old one, the rest is
     as in the inputs, and new row k is old row order[k]; rows whose own value is NULL are left out.
     """
+    # how many rows there are: `numbers` marks the values of the rows to evaluate
     total = 0
     kept = 0
     for r in range(len(run_first) - 1):
@@ -116,6 +117,7 @@ def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no
         for k in range(first, last):
             if codes[rows[at[k]]] >= 0:
                 numbers[codes[rows[at[k]]]] = -1
+    # run by run
     origin = np.empty(total, np.int64)
     new_at = np.empty(kept, np.int64)
     new_low = np.empty(kept, np.int64)
@@ -126,6 +128,7 @@ def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no
     evaluated = 0
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
+        # a number for each value
         least = low[first]
         values = 0
         for k in range(first, last):
@@ -134,6 +137,7 @@ def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no
             if c >= 0 and numbers[c] < 0:
                 numbers[c] = values
                 values += 1
+        # where the rows of each value begin: in the walk, and of those to evaluate
         begin = np.zeros(values + 1, np.int64)
         begin_eval = np.zeros(values + 1, np.int64)
         for p in range(least, at[last - 1] + 1):
@@ -147,12 +151,14 @@ def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no
         for v in range(values):
             begin[v + 1] += begin[v]
             begin_eval[v + 1] += begin_eval[v]
+        # the rows of each value side by side
         place = begin.copy()
         for p in range(least, at[last - 1] + 1):
             c = codes[rows[p]]
             if c >= 0 and numbers[c] >= 0:
                 origin[filled + place[numbers[c]]] = p
                 place[numbers[c]] += 1
+        # the rows to evaluate, and where their windows begin
         place_eval = begin_eval.copy()
         cursor = begin.copy()
         for k in range(first, last):
@@ -176,6 +182,7 @@ def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no
                 else:
                     b = middle
             new_low[new] = a
+        # a run of each value; `numbers` is left as it was
         for v in range(values):
             new_first[runs] = evaluated + begin_eval[v]
             runs += 1
@@ -190,19 +197,19 @@ def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no
 
 
 @kernel
-def _visible(p, late, rank, base, seen):  # type: ignore[no-untyped-def]
+def _visible(p, late, rank, base, seen):
     return not late or rank[p - base] < 0 or rank[p - base] < seen
 
 
 @kernel
-def _longer(ops, needed):  # type: ignore[no-untyped-def]
+def _longer(ops, needed):
     longer = np.empty(2 * needed, np.int32)
     longer[: len(ops)] = ops
     return longer
 
 
 @kernel
-def changes(run_first, rows, at, low, excluding, late, last_late, order):  # type: ignore[no-untyped-def]
+def changes(run_first, rows, at, low, excluding, late, last_late, order):
     """(fill, begin, ops): the windows of the rows at at[k], from low[k] on, as the aggregates read them.
 
     fill: int64 (runs, 2), the stretch of the first window of each run, without the row itself; begin: int64
@@ -218,6 +225,7 @@ def changes(run_first, rows, at, low, excluding, late, last_late, order):  # typ
     n = 0
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
+        # which rows are contended, in the order of arrival
         base = low[first]
         for k in range(first, last):
             base = min(base, low[k])
@@ -246,6 +254,7 @@ def changes(run_first, rows, at, low, excluding, late, last_late, order):  # typ
             arrivals = arrivals[by_arrival]
             for j in range(contended):
                 rank[places[j] - base] = j
+        # the window of the first row, as if it saw all contended rows
         seen = contended
         a = low[first]
         b = at[first]
@@ -257,6 +266,7 @@ def changes(run_first, rows, at, low, excluding, late, last_late, order):  # typ
             needed = n + (here - b) + abs(low[k] - a) + contended + 1
             if needed > len(ops):
                 ops = _longer(ops, needed)
+            # rows that enter and leave at its ends
             while b < here:
                 if _visible(b, is_late, rank, base, seen):
                     ops[n] = b + 1
@@ -272,6 +282,7 @@ def changes(run_first, rows, at, low, excluding, late, last_late, order):  # typ
                 if _visible(a, is_late, rank, base, seen):
                     ops[n] = a + 1
                     n += 1
+            # contended rows that the row before saw and this one does not, or the other way round
             if is_late:
                 s = order[rows[here]]
                 while seen > 0 and arrivals[seen - 1] > s:

@@ -23,7 +23,7 @@ _DIGITS[97:103] = range(10, 16)
 
 
 @kernel
-def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
+def hash_bytes(data, start, end):
     """64-bit FNV-1a of data[start:end], finished with MurmurHash3's fmix64 so that short ids spread over all bits.
 
     Source: Fowler, Noll and Vo's FNV-1a; Appleby's MurmurHash3. Part of the order of events (S1.1), so it must
@@ -36,7 +36,7 @@ def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _finished(h):  # type: ignore[no-untyped-def]
+def _finished(h):
     h ^= h >> np.uint64(33)
     h *= np.uint64(0xFF51AFD7ED558CCD)
     h ^= h >> np.uint64(33)
@@ -46,19 +46,19 @@ def _finished(h):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _digit(byte):  # type: ignore[no-untyped-def]
+def _digit(byte):
     """The value of a lower-case hexadecimal digit, above 15 for anything else."""
     return np.int64(_DIGITS[byte])
 
 
 @kernel
-def _is_dash(i):  # type: ignore[no-untyped-def]
+def _is_dash(i):
     """Whether a UUID has a dash there."""
     return i == 8 or i == 13 or i == 18 or i == 23  # noqa: PLR1714  Numba knows no sets
 
 
 @kernel(inline="always")
-def _form(data, start, end):  # type: ignore[no-untyped-def]
+def _form(data, start, end):
     """The first byte of data[start:end] in a heap; 0 if it is stored as it is."""
     n = end - start
     if n < _SHORTEST:
@@ -76,7 +76,7 @@ def _form(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def put(data, start, end, heap, at):  # type: ignore[no-untyped-def]
+def put(data, start, end, heap, at):
     """Write the text data[start:end] to the heap at `at`; returns its end, at most `at` plus its length."""
     form = _form(data, start, end)
     if form == 0:
@@ -102,7 +102,7 @@ def put(data, start, end, heap, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def length(heap, start, end):  # type: ignore[no-untyped-def]
+def length(heap, start, end):
     """Bytes of the text at heap[start:end]."""
     if start == end or heap[start] < _UUID:
         return end - start
@@ -112,7 +112,7 @@ def length(heap, start, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def byte(heap, start, i):  # type: ignore[no-untyped-def]
+def byte(heap, start, i):
     """Byte i of the text that begins at heap[start]."""
     form = heap[start]
     if form < _UUID:
@@ -127,7 +127,7 @@ def byte(heap, start, i):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def hash_text(heap, start, end):  # type: ignore[no-untyped-def]
+def hash_text(heap, start, end):
     """`hash_bytes` of the text at heap[start:end]."""
     if start == end or heap[start] < _UUID:
         return hash_bytes(heap, start, end)
@@ -138,7 +138,7 @@ def hash_text(heap, start, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def same(heap, start, end, data, first, last):  # type: ignore[no-untyped-def]
+def same(heap, start, end, data, first, last):
     """Whether the text at heap[start:end] is data[first:last]."""
     n = length(heap, start, end)
     if n != last - first:
@@ -150,7 +150,7 @@ def same(heap, start, end, data, first, last):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def before(heap, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
+def before(heap, i, i_end, j, j_end):
     """Whether the text at heap[i:i_end] is before the one at heap[j:j_end]: by its hash, then by its bytes."""
     h, k = hash_text(heap, i, i_end), hash_text(heap, j, j_end)
     if h != k:
