@@ -43,7 +43,7 @@ class Function(StrEnum):
         return SPECS[self]
 
 
-class Family(StrEnum):
+class FoldFamily(StrEnum):
     """What is kept of each step for measures with a resolution (S14.2). The values are in names of durable state."""
 
     COUNT = "count"
@@ -54,7 +54,7 @@ class Family(StrEnum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Computation:
     """How kernels compute a function.
 
     carried: int64 words of what is carried of a long window (see kernels.carried), and in addition so many per place
@@ -75,11 +75,11 @@ class FunctionSpec:
     """The kinds of fields that it takes."""
     result: Callable[[FieldType], FieldType]
     """The type of its value, from the type of the field."""
-    answer: Answer | None
+    computation: Computation | None
     """How it is computed from the int64 that a value is stored as; None: as a list, made only for alerts."""
-    of_doubles: Answer | None = None
+    of_doubles: Computation | None = None
     """How it is computed from doubles; None: as from other values, by their bits."""
-    family: Family | None = None
+    family: FoldFamily | None = None
     """What it takes of each step; None: it cannot have a resolution, as it needs every event."""
     folds_doubles: bool = False
     """Whether it may have a resolution over doubles: exact sums of these would take hundreds of bytes a step (S3.3)."""
@@ -93,7 +93,7 @@ class FunctionSpec:
     @property
     def is_list(self) -> bool:
         """Whether its value is a list as text, for people: no condition can compare it."""
-        return self.answer is None
+        return self.computation is None
 
 
 def _to(result: FieldType) -> Callable[[FieldType], FieldType]:
@@ -109,41 +109,50 @@ def _total(field_type: FieldType) -> FieldType:
     return FieldType(Kind.DECIMAL, 19, field_type.scale) if field_type.kind is Kind.DECIMAL else field_type
 
 
-_LEAST, _GREATEST = (Answer(code, carried=2, carried_per_place=1) for code in (LEAST, GREATEST))
+_LEAST, _GREATEST = (Computation(code, carried=2, carried_per_place=1) for code in (LEAST, GREATEST))
 
 SPECS = {
     Function.COUNT: FunctionSpec(
         _ALL,
         _to(INT64),
-        Answer(COUNT, carried=7),
-        family=Family.COUNT,
+        Computation(COUNT, carried=7),
+        family=FoldFamily.COUNT,
         folds_doubles=True,
         empty=0,
         counts=True,
         takes_rows=True,
     ),
     Function.SUM: FunctionSpec(
-        _NUMBERS, _total, Answer(TOTALS, carried=7, place=0), Answer(SUM, carried=1 + LIMBS), Family.TOTALS, empty=0
+        _NUMBERS,
+        _total,
+        Computation(TOTALS, carried=7, place=0),
+        Computation(SUM, carried=1 + LIMBS),
+        FoldFamily.TOTALS,
+        empty=0,
     ),
     Function.AVG: FunctionSpec(
-        _NUMBERS, _to(DOUBLE), Answer(TOTALS, carried=7, place=1), Answer(MEAN, carried=1 + LIMBS), Family.TOTALS
+        _NUMBERS,
+        _to(DOUBLE),
+        Computation(TOTALS, carried=7, place=1),
+        Computation(MEAN, carried=1 + LIMBS),
+        FoldFamily.TOTALS,
     ),
-    Function.MIN: FunctionSpec(_ORDERED, _same, _LEAST, _LEAST, Family.LEAST, folds_doubles=True),
-    Function.MAX: FunctionSpec(_ORDERED, _same, _GREATEST, _GREATEST, Family.GREATEST, folds_doubles=True),
+    Function.MIN: FunctionSpec(_ORDERED, _same, _LEAST, _LEAST, FoldFamily.LEAST, folds_doubles=True),
+    Function.MAX: FunctionSpec(_ORDERED, _same, _GREATEST, _GREATEST, FoldFamily.GREATEST, folds_doubles=True),
     Function.STDDEV: FunctionSpec(
         _NUMBERS,
         _to(DOUBLE),
-        Answer(SPREAD, carried=7, place=2),
-        Answer(DEVIATION, carried=1 + LIMBS + SQUARES),
-        Family.SPREAD,
+        Computation(SPREAD, carried=7, place=2),
+        Computation(DEVIATION, carried=1 + LIMBS + SQUARES),
+        FoldFamily.SPREAD,
     ),
     Function.COUNT_DISTINCT: FunctionSpec(
-        _ALL, _to(INT64), Answer(DISTINCT, carried=2, carried_per_place=4), empty=0, counts=True
+        _ALL, _to(INT64), Computation(DISTINCT, carried=2, carried_per_place=4), empty=0, counts=True
     ),
-    Function.FIRST: FunctionSpec(_ALL, _same, Answer(FIRST, carried=1)),
-    Function.LAST: FunctionSpec(_ALL, _same, Answer(LAST, carried=1)),
+    Function.FIRST: FunctionSpec(_ALL, _same, Computation(FIRST, carried=1)),
+    Function.LAST: FunctionSpec(_ALL, _same, Computation(LAST, carried=1)),
     # a double has several spellings, and two that look alike may differ
-    Function.VALUES: FunctionSpec(_ALL - {Kind.DOUBLE}, _to(STRING), answer=None),
+    Function.VALUES: FunctionSpec(_ALL - {Kind.DOUBLE}, _to(STRING), computation=None),
 }
 
 

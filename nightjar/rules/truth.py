@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.alert_schema import ALERT_SCHEMA
-from nightjar.rules.engine import Engine, Evaluated, Failure
+from nightjar.rules.engine import Engine, Failure, RuleResult
 from nightjar.rules.engine.alert_columns import Described, measure_column
 from nightjar.rules.engine.muting import muted_among
 from nightjar.rules.engine.store import ARRIVAL
@@ -59,9 +59,9 @@ class _Found:
     """The evaluations of one version, one per group-by."""
 
     version: RuleVersion
-    results: list[Evaluated]
+    results: list[RuleResult]
 
-    def places(self, result: Evaluated, *, every: bool) -> np.ndarray:
+    def places(self, result: RuleResult, *, every: bool) -> np.ndarray:
         """The places of a result to show, in the order of arrival."""
         at = result.seen if every else result.violated
         ordered: np.ndarray = at[np.argsort(result.rows[at])]
@@ -89,13 +89,12 @@ class Truth:
         self.events: int = events.num_rows
         self._input_rows = advance.rows.admitted
         self.duplicates = advance.duplicates
-        results: dict[tuple[str, int], list[Evaluated]] = {}
-        for result in advance.evaluated:
+        results: dict[tuple[str, int], list[RuleResult]] = {}
+        for result in advance.rule_results:
             version = result.compiled.version
             results.setdefault(version.key, []).append(result)
         self._found = [
-            _Found(version, results.get(version.key, []))
-            for version in ruleset.of_stream(stream.name).versions
+            _Found(version, results.get(version.key, [])) for version in ruleset.of_stream(stream.name).versions
         ]
 
     def refuse_failures(self) -> None:
@@ -173,7 +172,7 @@ class Truth:
         mutes = {(v.rule.id, v.version): v.rule.mute for v in versions if v.rule.mute is not None}
         return found.set_column(found.column_names.index("muted"), "muted", muted_among(found, mutes))
 
-    def _parts(self, at: Int64Array | None, *, every: bool) -> Iterator[tuple[Evaluated, np.ndarray]]:
+    def _parts(self, at: Int64Array | None, *, every: bool) -> Iterator[tuple[RuleResult, np.ndarray]]:
         """Each result with at most ROWS_AT_ONCE of the places to show, of the events in the rows `at`."""
         wanted = np.ones(self.events, np.bool_)
         if at is not None:
@@ -187,7 +186,7 @@ class Truth:
                 for start in range(0, len(places), ROWS_AT_ONCE):
                     yield result, places[start : start + ROWS_AT_ONCE]
 
-    def _described(self, result: Evaluated, at: np.ndarray) -> pa.Table:
+    def _described(self, result: RuleResult, at: np.ndarray) -> pa.Table:
         store, version = self._engine.store, result.compiled.version
         rows, rule = result.rows[at], version.rule
         described = Described(store, result.compiled, result.values, rows, at)
@@ -208,7 +207,7 @@ class Truth:
         }
         return pa.table(columns).cast(VIOLATION_SCHEMA)
 
-    def _table(self, result: Evaluated, at: np.ndarray) -> pa.Table:
+    def _table(self, result: RuleResult, at: np.ndarray) -> pa.Table:
         store, version = self._engine.store, result.compiled.version
         rows = result.rows[at]
         described = Described(store, result.compiled, result.values, rows, at)
@@ -224,7 +223,7 @@ class Truth:
         return pa.table(columns).cast(RESULT_SCHEMA)
 
 
-def _violated(result: Evaluated) -> np.ndarray:
+def _violated(result: RuleResult) -> np.ndarray:
     """Whether the rule holds, of each of a result's places."""
     violated = np.zeros(len(result.rows), np.bool_)
     violated[result.violated] = True

@@ -46,7 +46,7 @@ def test_batches_of_any_size_find_room(sizes: list[int], groups: int) -> None:
     for size in sizes:
         batch = payments(first, size, groups, seed=first)
         first += size
-        for result in engine.advance(batch).evaluated:
+        for result in engine.advance(batch).rule_results:
             ids = engine.store.array("transaction_id", result.rows).to_pylist()
             found |= dict(zip(ids, result.values["n"].values.tolist(), strict=True))
         columns = (batch.column(name).to_pylist() for name in ("event_time", "transaction_id", "customer_id"))

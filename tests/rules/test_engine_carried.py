@@ -70,7 +70,7 @@ def values(rules: RuleSet, batches: list[pa.Table], long: int, ahead: int = 16) 
     with patch.object(carried, "LONG", long), patch.object(carried, "_AHEAD", ahead):
         for batch in batches:
             clock = batch.column("arrival_time").cast(pa.int64()).to_pylist()[-1]
-            for result in engine.advance(batch, clock).evaluated:
+            for result in engine.advance(batch, clock).rule_results:
                 for name, of_it in result.values.items():
                     valid = np.ones(len(result.rows)) if of_it.valid is None else of_it.valid
                     ids = engine.store.array("id", result.rows).to_pylist()
@@ -158,7 +158,7 @@ def test_every_function_over_a_long_window_equals_the_reference(function: Functi
     with patch.object(kernels, "answer", lambda *given: carrying.append(None) or answer(*given)):
         for begin in range(known, len(events), size):
             last = begin + size - 1
-            (result,) = engine.advance(whole.slice(begin, size), SECOND * last).evaluated
+            (result,) = engine.advance(whole.slice(begin, size), SECOND * last).rule_results
             described = Described(engine.store, result.compiled, result.values, result.rows, np.arange(size))
             found = plain(measures, STREAM, json.loads(described.measures[-1]))
             window = events[last - over : last + 1]

@@ -45,7 +45,7 @@ def test_doubles_of_any_size_are_measured_to_the_last_digit(values: list[float])
     """A sum and an average are the nearest double, a deviation at most one beside it; what fails does not fit."""
     engine = Engine(STREAM, RuleSet.of([parse_rule(RULE, STREAMS)], 0), batch=True)
     advance = engine.advance(doubles(values))
-    (result,) = advance.evaluated
+    (result,) = advance.rule_results
     failed = {(failure.measure, int(failure.event_id)) for failure in advance.failures}
     for at in range(len(values)):
         exact = [Fraction(value) for value in values[: at + 1]]
@@ -85,7 +85,7 @@ def test_averages_of_integers_of_any_size_are_the_nearest_double(values: list[in
         columns[name] = pa.array([Decimal(unit).scaleb(-kind.scale) for unit in own], kind.arrow)
         units[name] = own, 10**kind.scale
     engine = Engine(STREAM, RuleSet.of([parse_rule(WHOLE, STREAMS)], 0), batch=True)
-    (result,) = engine.advance(pa.table(columns)).evaluated
+    (result,) = engine.advance(pa.table(columns)).rule_results
     for at in range(len(values)):
         for name, (own, scale) in units.items():
             mean = Fraction(sum(own[: at + 1]), (at + 1) * scale)

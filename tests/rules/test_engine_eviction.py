@@ -73,7 +73,7 @@ def test_a_wider_window_begins_with_what_was_needed_when_it_came() -> None:
         engine.advance(payments(minute), minute * MINUTE)
     assert engine.rows == 200
     engine.set_rules(narrow.publish(rule("1d").versions[0].rule, 200 * MINUTE))
-    (found,) = engine.advance(payments(200), 200 * MINUTE).evaluated
+    (found,) = engine.advance(payments(200), 200 * MINUTE).rule_results
     assert found.values["n"].values.tolist() == [200 - 188 + 1]
 
 

@@ -39,7 +39,7 @@ def payments(cents: list[int | None], second: int) -> pa.Table:
 
 def counts(engine: Engine, batch: pa.Table) -> dict[str, int]:
     """Each rule's count at the batch's last event."""
-    return {r.compiled.rule.id: int(r.values["n"].values[-1]) for r in engine.advance(batch).evaluated}
+    return {r.compiled.rule.id: int(r.values["n"].values[-1]) for r in engine.advance(batch).rule_results}
 
 
 def test_many_predicates_and_those_that_come_later_count_the_same_rows() -> None:

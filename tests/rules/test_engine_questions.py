@@ -26,7 +26,7 @@ def test_each_aggregate_of_one_field_and_window_gives_its_own_answer(field: str,
     times = pa.array([1_000_000 * at for at in range(len(given))]).cast(pa.timestamp("us", "UTC"))
     columns |= {"id": pa.array(["a", "b", "c"]), "who": pa.array(["w"] * 3), "at": times, "arrival_time": times}
     columns[field] = pa.array(given, STREAM.fields[field].arrow)
-    (result,) = engine.advance(pa.table(columns)).evaluated
+    (result,) = engine.advance(pa.table(columns)).rule_results
     assert {name: result.values[name].values[-1] for name in asked} == {
         name: pytest.approx(FUNCTIONS[name](given)) for name in asked
     }

@@ -47,7 +47,7 @@ def test_the_truth_equals_the_reference_on_every_measure(rule_set: Any, events: 
     advance = engine.advance(histories.table(events))
     got, violated = {}, set()
     by_key = {(v.rule_id, v.version): v for v in versions}
-    for result in advance.evaluated:
+    for result in advance.rule_results:
         version = result.compiled.version
         described = Described(engine.store, result.compiled, result.values, result.rows[result.seen], result.seen)
         for event_id, measures in zip(described.event_id, described.measures, strict=True):
@@ -125,7 +125,7 @@ def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, event
     stream, truth = Engine(STREAM, ruleset), Engine(STREAM, ruleset, batch=True)
     alerts = [stream.advance(batch).alerts for batch in cut(cuts, histories.table(events))]
     expected = {}
-    for result in truth.advance(histories.table(events)).evaluated:
+    for result in truth.advance(histories.table(events)).rule_results:
         rows = result.rows[result.violated]
         described = Described(truth.store, result.compiled, result.values, rows, result.violated)
         version = result.compiled.version

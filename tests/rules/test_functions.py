@@ -23,8 +23,8 @@ def test_every_function_has_all_parts(function: Function) -> None:
     assert {kind.value for kind in spec.takes} == histories._FUNCTIONS[function]
     for kind in spec.takes:
         assert result_type(function, of_kind(kind)).kind == histories._RESULT.get(function, kind)
-    assert spec.is_list or spec.answer.carried > 0
-    sums = spec.answer is not None and spec.answer.place is not None
+    assert spec.is_list or spec.computation.carried > 0
+    sums = spec.computation is not None and spec.computation.place is not None
     assert (spec.of_doubles is not None) >= sums, "sums of doubles have an answer of their own"
     assert spec.counts <= (spec.empty == 0 and result_type(function, INT64) == result_type(function, DOUBLE) == INT64)
     assert (function in histories._FOLDING) == (spec.family is not None)
@@ -41,7 +41,7 @@ def test_every_function_with_a_resolution_folds(function: Function) -> None:
     assert reference._FAMILIES[function] == fold.family
 
 
-def test_answers_are_told_apart_by_their_codes() -> None:
+def test_computations_are_told_apart_by_their_codes() -> None:
     """Two functions of one code are carried alike, or one would write beyond the other's state."""
-    answers = [a for spec in SPECS.values() for a in (spec.answer, spec.of_doubles) if a is not None]
+    answers = [a for spec in SPECS.values() for a in (spec.computation, spec.of_doubles) if a is not None]
     assert len({replace(answer, place=None) for answer in answers}) == len({answer.code for answer in answers})

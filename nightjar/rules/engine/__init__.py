@@ -2,6 +2,6 @@
 
 from nightjar.rules.engine.advance import NO_ROW, Advance, Delta, Failure, InputRows, Position
 from nightjar.rules.engine.engine import Engine
-from nightjar.rules.engine.evaluation import Evaluated
+from nightjar.rules.engine.evaluation import RuleResult
 
-__all__ = ["NO_ROW", "Advance", "Delta", "Engine", "Evaluated", "Failure", "InputRows", "Position"]
+__all__ = ["NO_ROW", "Advance", "Delta", "Engine", "Failure", "InputRows", "Position", "RuleResult"]

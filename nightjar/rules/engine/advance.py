@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from nightjar.rules.engine.columns import Mask, as_declared, columns_of
-from nightjar.rules.engine.evaluation import Evaluated, Evaluations
+from nightjar.rules.engine.evaluation import ProgramResults, RuleResult
 from nightjar.rules.engine.folds import Folds
 from nightjar.rules.engine.store import LATE, LONG_AGO, SEQ
 from nightjar.rules.engine.strings import Int64Array
@@ -109,7 +109,7 @@ class Advance:
     alerts: pa.Table
     rows: InputRows
     failures: list[Failure]
-    results: list[Evaluations] = field(repr=False)
+    results: list[ProgramResults] = field(repr=False)
     announcements: pa.Table = field(repr=False)
     folds: Folds = field(repr=False)
     events: Events = field(repr=False)
@@ -132,7 +132,7 @@ class Advance:
         return len(self.rows.duplicates)
 
     @property
-    def evaluated(self) -> list[Evaluated]:
+    def rule_results(self) -> list[RuleResult]:
         """Every rule version at the rows that were evaluated."""
         return [*chain.from_iterable(self.results)]
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from nightjar.rules.engine.alert_columns import Described
-from nightjar.rules.engine.evaluation import Evaluated
+from nightjar.rules.engine.evaluation import RuleResult
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger, Subject
 from nightjar.rules.engine.muting import Muting
 from nightjar.rules.engine.plan import GroupPlan
@@ -33,7 +33,7 @@ class Announcements(NamedTuple):
 
 
 def announce(
-    store: EventStore, ledger: Ledger, plan: GroupPlan, results: list[Evaluated], rows: Int64Array, base: int
+    store: EventStore, ledger: Ledger, plan: GroupPlan, results: list[RuleResult], rows: Int64Array, base: int
 ) -> list[Announcements]:
     """What to announce after evaluating the store rows `rows`; results: the rule versions that are violated at some.
 
@@ -89,7 +89,7 @@ def _together(announcements: list[Announcements]) -> Announcements:
     )
 
 
-def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], old: Int64Array) -> Announcements:
+def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[RuleResult], old: Int64Array) -> Announcements:
     """Retractions of the alerts at these rows whose condition no longer holds."""
     holding: dict[int, set[Subject]] = defaultdict(set)
     for result in results:
@@ -120,12 +120,12 @@ def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], old: I
     )
 
 
-def _subject(result: Evaluated) -> Subject:
+def _subject(result: RuleResult) -> Subject:
     version = result.compiled.version
     return Subject(*version.key)
 
 
-def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> Announcements:
+def _alerts(store: EventStore, ledger: Ledger, result: RuleResult, base: int) -> Announcements:
     """The new alerts and revisions of one rule version."""
     subject, rule = _subject(result), result.compiled.rule
     rows = result.rows[result.violated]

@@ -27,7 +27,7 @@ from nightjar.rules.engine import evaluation
 from nightjar.rules.engine.advance import Advance, Delta, Events, Failure, InputRows, Position, brought
 from nightjar.rules.engine.announce import Announcements, alerts_table, announce, remember, with_muted
 from nightjar.rules.engine.columns import Mask, columns_of, one_batch, physical
-from nightjar.rules.engine.evaluation import Evaluated, Evaluations
+from nightjar.rules.engine.evaluation import ProgramResults, RuleResult
 from nightjar.rules.engine.folding import MOST_LATE, Folding
 from nightjar.rules.engine.folds import Folds
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger
@@ -324,9 +324,9 @@ class Engine:
         came[came < 0] = np.where(self.store.times[known] >= self.horizon, -1, len(ids))
         return dead[came > dead]
 
-    def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluations], Announcements]:
+    def _evaluate(self, base: int, unannounced: int) -> tuple[list[ProgramResults], Announcements]:
         """Evaluate what the rows from `base` on affect. Nothing has been announced about rows from `unannounced` on."""
-        results: list[Evaluations] = []
+        results: list[ProgramResults] = []
         announcements: list[Announcements] = []
         for plan in self._plan.groups:
             timeline = self._timelines[plan.group_by]
@@ -342,7 +342,7 @@ class Engine:
             announcements = with_muted(self.store, self._ledger, self._muting, announcements, self.settled)
         return results, remember(self._ledger, announcements)
 
-    def _failures(self, result: Evaluated, base: int, admitted: Int64Array) -> list[Failure]:
+    def _failures(self, result: RuleResult, base: int, admitted: Int64Array) -> list[Failure]:
         version = result.compiled.version
         rows = result.rows[[overflow.at for overflow in result.overflows]]
         about = zip(

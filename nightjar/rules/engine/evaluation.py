@@ -31,7 +31,7 @@ class Overflow:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class RuleResult:
     """One version of a rule at the rows that it applies to.
 
     rows: all evaluated store rows of the group-by; sees: uint8 per row, whether this version applies and its `where`
@@ -51,7 +51,7 @@ class Evaluated:
         return np.flatnonzero(self.sees)
 
 
-class Evaluations(Sequence[Evaluated]):
+class ProgramResults(Sequence[RuleResult]):
     """Every version that applies to some of the rows, evaluated there; most are never used, so each is created on
     request.
 
@@ -76,10 +76,10 @@ class Evaluations(Sequence[Evaluated]):
         return len(self._program.rules)
 
     @overload
-    def __getitem__(self, at: int) -> Evaluated: ...
+    def __getitem__(self, at: int) -> RuleResult: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Evaluated]: ...
-    def __getitem__(self, at: int | slice) -> Evaluated | list[Evaluated]:
+    def __getitem__(self, at: slice) -> list[RuleResult]: ...
+    def __getitem__(self, at: int | slice) -> RuleResult | list[RuleResult]:
         """The versions in the order of the program."""
         if isinstance(at, slice):
             return [self[each] for each in range(*at.indices(len(self)))]
@@ -94,22 +94,22 @@ class Evaluations(Sequence[Evaluated]):
             overflows = [Overflow(name, int(row)) for name, v in values.items() for row in v.overflow if seen[row]]
         violated = self._conditions[at] & seen if at in self._conditions else np.zeros(len(seen), np.uint8)
         violated[[overflow.at for overflow in overflows]] = 0
-        return Evaluated(compiled, self.rows, seen, violated.nonzero()[0], values, overflows)
+        return RuleResult(compiled, self.rows, seen, violated.nonzero()[0], values, overflows)
 
     @property
-    def violated(self) -> list[Evaluated]:
+    def violated(self) -> list[RuleResult]:
         """The versions that are violated somewhere."""
         some = (self[at] for at, condition in self._conditions.items() if np.count_nonzero(condition))
         return [result for result in some if len(result.violated)]
 
     @property
-    def overflown(self) -> list[Evaluated]:
+    def overflown(self) -> list[RuleResult]:
         """The versions with a measure out of range somewhere."""
         return [result for result in self if result.overflows] if self._values.overflown else []
 
 
-def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> list[Evaluations]:
-    """Every version that applies to some row of the runs, evaluated where it applies; at least one Evaluations."""
+def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> list[ProgramResults]:
+    """Every version that applies to some row of the runs, evaluated where it applies; at least one ProgramResults."""
     times = timeline.times[runs.at]
     if int(times.min()) >= plan.newest_since:
         applicable: dict[tuple[str, int], Mask | None] = {}
@@ -132,7 +132,7 @@ def at_rows(
     runs: Runs,
     applicable: Mapping[tuple[str, int], Mask | None],
     after: Int64Array | None = None,
-) -> Evaluations:
+) -> ProgramResults:
     """A program at the rows of the runs. applicable: where some of its versions apply; the others apply everywhere.
 
     after: of each row the place from which others count.
@@ -143,8 +143,8 @@ def at_rows(
         versions = (rule.version for rule in program.rules)
         masks_of = [applicable.get(version.key) for version in versions]
         where = {at: seen for at, seen in enumerate(masks_of) if seen is not None}
-    values = measures.evaluate(timeline, masks, runs, program.aggregates, after)
-    return Evaluations(program, rows, where, values, _conditions(timeline, program, values, rows), masks.of(rows))
+    values = measures.answer(timeline, masks, runs, program.aggregates, after)
+    return ProgramResults(program, rows, where, values, _conditions(timeline, program, values, rows), masks.of(rows))
 
 
 def _violated(

@@ -211,7 +211,7 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
         folds: list[Fold] = []
         for row, aggregate in enumerate(aggregates[at] for at in wanted):
             spec, field = aggregate.function.spec, aggregate.field
-            answer = spec.answer
+            computation = spec.computation
             kind, column, scale = answers.NARROW, -1, 1.0
             if field is not None and not spec.takes_rows:
                 scale = 10.0 ** fields[field].scale
@@ -219,19 +219,28 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
                 kind = answers.WIDE if is_wide else answers.NARROW
                 column = (timeline.wide if is_wide else timeline.narrow)[field]
                 if fields[field].kind is Kind.DOUBLE and spec.of_doubles is not None:
-                    kind, answer = answers.DOUBLE, spec.of_doubles
-            assert answer is not None
+                    kind, computation = answers.DOUBLE, spec.of_doubles
+            assert computation is not None
             word, bit = masks[aggregate.mask]
             key: Any = row
-            if answer.place is not None:
+            if computation.place is not None:
                 # a sum may count steps that a spread of the same does not, where a rule came later
-                key = field, aggregate.mask, answer.code if window.resolution else 0
+                key = field, aggregate.mask, computation.code if window.resolution else 0
             if key not in specification:
                 folds += [Fold.of(timeline.group_by, aggregate)] if window.resolution else []
-                specification[key] = [answer.code, timeline.marks[word], bit, kind, column, nowhere, nowhere, nowhere]
+                specification[key] = [
+                    computation.code,
+                    timeline.marks[word],
+                    bit,
+                    kind,
+                    column,
+                    nowhere,
+                    nowhere,
+                    nowhere,
+                ]
                 scales.append(scale)
-            specification[key][0] = max(specification[key][0], answer.code)
-            specification[key][5 + (answer.place or 0)] = row
+            specification[key][0] = max(specification[key][0], computation.code)
+            specification[key][5 + (computation.place or 0)] = row
         asked = np.array([*specification.values()], np.int64).reshape(-1, 8)
         whole = window._replace(per=(), excluding_current=False)
         long = carried.LongWindows(asked, np.array(scales), excluding=window.excluding_current)
@@ -240,7 +249,7 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
     return Asked(aggregates, questions, doubles)
 
 
-def evaluate(
+def answer(
     timeline: Timeline,
     masks: Masks,
     runs: Runs,

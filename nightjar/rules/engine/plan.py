@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nightjar.rules.engine.kernels import steps
 from nightjar.rules.errors import Problem, RuleError
-from nightjar.rules.functions import Family, Function
+from nightjar.rules.functions import FoldFamily, Function
 from nightjar.rules.model import Measure, Rule, State, measure_types
 from nightjar.rules.predicates import Predicate, Screen, compile_predicate
 from nightjar.rules.retention import unfolded, widest
@@ -74,7 +74,7 @@ class Fold(NamedTuple):
 
     group_by: tuple[str, ...]
     resolution: int
-    family: Family
+    family: FoldFamily
     mask: MaskKey
     field: str | None
 
@@ -101,15 +101,15 @@ class Fold(NamedTuple):
         """How the values of a column are put together."""
         if column != steps.EXTREME:
             return steps.ADDED
-        return steps.LEAST if self.family is Family.LEAST else steps.GREATEST
+        return steps.LEAST if self.family is FoldFamily.LEAST else steps.GREATEST
 
 
 _FOLDED = {
-    Family.COUNT: (steps.COUNT,),
-    Family.TOTALS: (steps.COUNT, steps.HIGH, steps.LOW),
-    Family.SPREAD: tuple(range(steps.EXTREME)),
-    Family.LEAST: (steps.COUNT, steps.EXTREME),
-    Family.GREATEST: (steps.COUNT, steps.EXTREME),
+    FoldFamily.COUNT: (steps.COUNT,),
+    FoldFamily.TOTALS: (steps.COUNT, steps.HIGH, steps.LOW),
+    FoldFamily.SPREAD: tuple(range(steps.EXTREME)),
+    FoldFamily.LEAST: (steps.COUNT, steps.EXTREME),
+    FoldFamily.GREATEST: (steps.COUNT, steps.EXTREME),
 }
 
 

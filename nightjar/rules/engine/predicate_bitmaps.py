@@ -108,7 +108,7 @@ class Masks:
         for rows in self._store.live:
             for old in range(rows.start, min(rows.stop, self._rows), _STRETCH):
                 stretch = slice(old, min(old + _STRETCH, rows.stop, self._rows))
-                held = self._evaluated(new, stretch) | {text: self.at(_alone(text), stretch) for text in known}
+                held = self._truths(new, stretch) | {text: self.at(_alone(text), stretch) for text in known}
                 marking.set(self.words, self._store, stretch, held)
         self._places = self._places | marks
         self._marking = _Marking(self._places)
@@ -130,7 +130,7 @@ class Masks:
         self._words.reserve(self._store.room, self._store.live)
         for at in range(old, self._rows, _STRETCH):
             rows = slice(at, min(at + _STRETCH, self._rows))
-            self._marking.set(self.words, self._store, rows, self._evaluated(self._predicates, rows))
+            self._marking.set(self.words, self._store, rows, self._truths(self._predicates, rows))
 
     def release(self, rows: slice) -> None:
         """Release the memory of these rows, as the store does."""
@@ -154,7 +154,7 @@ class Masks:
         marked: Mask = (self.words[rows, word] >> np.uint8(bit)) & np.uint8(1)
         return marked
 
-    def _evaluated(self, predicates: Mapping[str, Predicate], rows: slice) -> dict[str, Mask]:
+    def _truths(self, predicates: Mapping[str, Predicate], rows: slice) -> dict[str, Mask]:
         columns = LazyColumns(
             lambda name: physical_array(self._store, name, rows), lambda name: physical_numbers(self._store, name, rows)
         )

@@ -40,10 +40,10 @@ from nightjar.rules.functions import (
 _LOW = np.int64(0xFFFFFFFF)
 _TABLE = 2  # where a table or a deque begins in its state
 _SIZES = {
-    answer.code: (answer.carried, answer.carried_per_place)
+    each.code: (each.carried, each.carried_per_place)
     for spec in SPECS.values()
-    for answer in (spec.answer, spec.of_doubles)
-    if answer is not None
+    for each in (spec.computation, spec.of_doubles)
+    if each is not None
 }
 
 
