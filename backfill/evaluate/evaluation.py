@@ -45,9 +45,10 @@ from nightjar.backfill.staging import (
 from nightjar.lake.arrow_shuffle import OverSplits
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import parquet
-from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
+from nightjar.rules.engine.store import ARRIVAL
 from nightjar.rules.streams import Stream
 from nightjar.rules.truth import VIOLATION_SCHEMA, Truth
+from nightjar.rules.types import INSTANT
 from nightjar.rules.versions import RuleSet
 from nightjar.storage.paths import AnyPath, remove_tree
 
@@ -169,5 +170,5 @@ def truth_of(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Tab
     """What holds at some whole groups' events. events: as `violations_and_failures` has them."""
     declared = as_declared(events, stream)
     if ARRIVAL not in declared.column_names:  # no id is repeated, so the order of arrival decides nothing
-        declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, MICROSECONDS), events.num_rows))
+        declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, INSTANT), events.num_rows))
     return Truth(stream, ruleset, declared, frozenset({group_by.fields}))

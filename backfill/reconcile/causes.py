@@ -37,8 +37,9 @@ from nightjar.backfill.reconcile.reconciliation import by_verdict, canonical, la
 from nightjar.contracts.reconciliation import Cause, Outcome
 from nightjar.lake.events import as_declared
 from nightjar.rules.engine import Engine
-from nightjar.rules.engine.store import ARRIVAL, LATE, MICROSECONDS
+from nightjar.rules.engine.store import ARRIVAL, LATE
 from nightjar.rules.streams import Stream
+from nightjar.rules.types import INSTANT
 from nightjar.rules.versions import RuleSet, RuleVersion
 
 # How often one window, and all windows of one CauseFinder, are replayed at most: some seconds, and some minutes.
@@ -189,7 +190,7 @@ class CauseFinder:
             arrivals = arrival.to_numpy().copy()
             for of, some in zip(rows, counted, strict=True):
                 arrivals[of[:some]], arrivals[of[some:]] = own - 1, own + 1
-            replayed = self._replay(ruleset, table.set_column(place, ARRIVAL, pa.array(arrivals).cast(MICROSECONDS)))
+            replayed = self._replay(ruleset, table.set_column(place, ARRIVAL, pa.array(arrivals).cast(INSTANT)))
             announced = canonical(replayed.filter(alert_id=row["alert_id"])).get_column("measures").to_list()
             if self._same(row, announced[0] if announced else None):
                 return True

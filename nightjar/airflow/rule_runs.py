@@ -32,6 +32,7 @@ from nightjar.rules.approval import same_person
 from nightjar.rules.documents import MAX_BYTES
 from nightjar.rules.errors import printable
 from nightjar.rules.model import MAX_REASON, Rule, parse_rule, parse_rules
+from nightjar.rules.names import IDENTIFIER
 from nightjar.rules.publishing import Answer, judge
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import Stream, load_streams
@@ -40,7 +41,6 @@ from nightjar.rules.versions import RuleVersion
 
 # The job answers within a second, and adds a shuffle key within a minute or two.
 ANSWER_SECONDS = 300.0
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _FIGURES = ("alerts", "a day", "live alerts", "gained", "lost", "changed")
 
 
@@ -78,7 +78,7 @@ def request_of(params: Mapping[str, Any], now: datetime | None = None) -> RuleRe
         problems.add("is not a text of rules", where="rules", remedy="Paste the rules as YAML or JSON")
     else:
         rules = problems.tried(lambda: parse_rules(text, streams, where="rules")) or []
-    if threshold is not None and not (isinstance(threshold, str) and _NAME.fullmatch(threshold)):
+    if threshold is not None and not (isinstance(threshold, str) and re.fullmatch(IDENTIFIER, threshold)):
         problems.add("is not a name", where=f"threshold {threshold!r:.100}", remedy="Name a measure or a field")
     elif threshold is not None:
         for rule in rules:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.lateness import largest_allowed_lateness
+from nightjar.rules.names import IDENTIFIER, RULE_ID
 
 # The program's other tasks. Runs the pending days before the run's own day.
 PENDING = "pending"
@@ -41,8 +42,8 @@ _MINUTE = timedelta(minutes=1)
 
 # Patterns of the form's values. Values of groups are ids without spaces, `,` or `;`, which are separators.
 _VALUE = r"[A-Za-z0-9._:@+/=~#-]{1,200}"
-_RULE_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}", re.ASCII)
-_GROUP = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,62}}={_VALUE}(,{_VALUE})*", re.ASCII)
+_RULE_ID = re.compile(RULE_ID)
+_GROUP = re.compile(rf"{IDENTIFIER}={_VALUE}(,{_VALUE})*", re.ASCII)
 _DAY_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _REMEDIES = {
     _RULE_ID: "Write a rule's id: lower-case letters, digits and . _ -, without spaces",

@@ -17,7 +17,7 @@ from nightjar.contracts.record_type import Member, RecordType, Row
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.alert_schema import ALERT_SCHEMA, JSON_COLUMNS
 from nightjar.rules.states import Severity, State
-from nightjar.rules.types import Kind
+from nightjar.rules.types import INSTANT, Kind
 
 # Kinds and sources of a record.
 ANNOUNCED, RETRACTED = "alert", "retraction"
@@ -26,7 +26,7 @@ STREAM, BACKFILL = "stream", "backfill"
 _POSITIVE = {"minimum": 1}
 _FLAT = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}}
 _KINDS = {
-    pa.string(): Kind.STRING, pa.int64(): Kind.INT64, pa.timestamp("us", "UTC"): Kind.TIMESTAMP,
+    pa.string(): Kind.STRING, pa.int64(): Kind.INT64, INSTANT: Kind.TIMESTAMP,
     pa.bool_(): Kind.BOOLEAN,
 }  # fmt: skip
 

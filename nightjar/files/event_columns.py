@@ -23,7 +23,7 @@ from nightjar.rules.errors import shortened
 from nightjar.rules.event_values import MAX_STRING, text_mistake, too_long, typed_text
 from nightjar.rules.predicates.doubles import to_double
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_ZONE, iso_text, local_timestamp
-from nightjar.rules.types import STRING, FieldType, Kind
+from nightjar.rules.types import INSTANT, STRING, FieldType, Kind
 
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,17})"
 # The texts that Arrow reads as `typed_text` does.
@@ -36,7 +36,6 @@ _PLAIN = {
 _TIME = r"^(?:19|2[0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])$"
 _MILLISECONDS = r"^-?(?:0|[1-9][0-9]{0,13})$"
-_MICROSECONDS = pa.timestamp("us", "UTC")
 # Local time (µs) from which on Arrow leaves out that clocks are changed: the end of 2037, as tables of zones end there.
 _ARROW_KNOWS_ZONES_UNTIL = (date(2037, 1, 1) - date(1970, 1, 1)) // timedelta(microseconds=1)
 
@@ -121,15 +120,15 @@ def _plain(texts: pa.ChunkedArray, declared: FieldType) -> pa.ChunkedArray:
 
 
 def _plain_times(texts: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArray:
-    found = _matching(texts, _TIME + _ZONE).cast(_MICROSECONDS)
+    found = _matching(texts, _TIME + _ZONE).cast(INSTANT)
     if zone is not None:
         local = _matching(texts, f"{_TIME}$").cast(pa.timestamp("us"))
         found = pc.coalesce(found, _in_utc(local, zone))
     milliseconds = _matching(texts, _MILLISECONDS).cast(pa.int64())
-    found = pc.coalesce(found, milliseconds.cast(pa.timestamp("ms", "UTC")).cast(_MICROSECONDS))
+    found = pc.coalesce(found, milliseconds.cast(pa.timestamp("ms", "UTC")).cast(INSTANT))
     instants = found.cast(pa.int64())
     known = pc.and_(pc.greater_equal(instants, MIN_TIMESTAMP), pc.less_equal(instants, MAX_TIMESTAMP))
-    return pc.if_else(known, found, pa.scalar(None, _MICROSECONDS))
+    return pc.if_else(known, found, pa.scalar(None, INSTANT))
 
 
 def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
@@ -254,9 +253,9 @@ def _in_utc(local: pa.ChunkedArray, zone: ZoneInfo) -> pa.ChunkedArray:
     times = local.cast(pa.int64())
     later = pc.fill_null(pc.greater_equal(times, _ARROW_KNOWS_ZONES_UNTIL), fill_value=False)
     if not pc.any(later).as_py():
-        return pc.assume_timezone(local, zone.key).cast(_MICROSECONDS)
+        return pc.assume_timezone(local, zone.key).cast(INSTANT)
     earlier = pc.if_else(later, pa.scalar(None, local.type), local)
-    found = pc.assume_timezone(earlier, zone.key).cast(_MICROSECONDS)
+    found = pc.assume_timezone(earlier, zone.key).cast(INSTANT)
     different = pc.unique(times.filter(later))
     if pc.max(different).as_py() > MAX_TIMESTAMP:
         raise pa.ArrowInvalid("not a time in the years 1 to 9999")
@@ -264,7 +263,7 @@ def _in_utc(local: pa.ChunkedArray, zone: ZoneInfo) -> pa.ChunkedArray:
     if None in instants:
         raise pa.ArrowInvalid("the zone does not have it, or has it twice")
     places = pc.index_in(times, different)
-    return pc.coalesce(found, pa.chunked_array([pa.array(instants, pa.int64()).cast(_MICROSECONDS)]).take(places))
+    return pc.coalesce(found, pa.chunked_array([pa.array(instants, pa.int64()).cast(INSTANT)]).take(places))
 
 
 _CONVERSIONS: dict[Kind, Conversion] = {

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from nightjar.generate.population import Population
 from nightjar.generate.rhythm import LOGINS, PAYMENTS, SECOND, draw_times
 from nightjar.rules.streams import Stream
+from nightjar.rules.types import INSTANT
 
 # Share of payments away from home: any terminal of the country.
 AWAY = 0.04
@@ -111,7 +112,7 @@ def payments_table(events: Payments, stream: Stream, start: int, scenarios: list
     """The rows as declared, with `scenario` (string, null for genuine); `start` is microseconds UTC."""
     columns = {
         "transaction_id": _numbered(f"{prefix}t", events.time.size),
-        "event_time": pa.array(events.time + start).cast(pa.timestamp("us", "UTC")),
+        "event_time": pa.array(events.time + start).cast(INSTANT),
         "customer_id": _named("c", events.customer),
         "terminal_id": _named("m", events.terminal),
         "amount": _decimals(events.cents, stream.schema.field("amount").type),
@@ -123,7 +124,7 @@ def logins_table(events: Logins, stream: Stream, start: int, scenarios: list[str
     """The rows as declared, with `scenario` (string, null for genuine); `start` is microseconds UTC."""
     columns = {
         "login_id": _numbered(f"{prefix}l", events.time.size),
-        "event_time": pa.array(events.time + start).cast(pa.timestamp("us", "UTC")),
+        "event_time": pa.array(events.time + start).cast(INSTANT),
         "customer_id": _named("c", events.customer),
         "ip": _addresses(events.ip),
         "device": _named("d", events.device),

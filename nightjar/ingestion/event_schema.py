@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from nightjar.contracts.headers import SENT_AT
 from nightjar.rules.streams import Stream
+from nightjar.rules.types import INSTANT
 
 PRIMARY = "primary"
 # In a table of published alerts: the value of the shuffle key's field in the alert's group.
@@ -20,7 +21,7 @@ def events_schema(stream: Stream) -> pa.Schema:
     return pa.schema(
         [
             *stream.schema,
-            ("arrival_time", pa.timestamp("us", "UTC")),
+            ("arrival_time", INSTANT),
             ("partition", pa.int32()),
             ("offset", pa.int64()),
             (SENT_AT, pa.int64()),

@@ -27,7 +27,7 @@ from nightjar.rules.event_values import MAX_STRING
 from nightjar.rules.events import MAX_NESTING, Rejection, check_skew, parse_event
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
-from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.types import INSTANT, FieldType, Kind
 
 Mask = npt.NDArray[np.bool_]
 
@@ -215,7 +215,7 @@ def _only(values: list[Any], wanted: Mask) -> list[Any]:
 
 
 def _instants(microseconds: pa.Array) -> pa.Array:
-    return microseconds.cast(pa.timestamp("us", "UTC"))
+    return microseconds.cast(INSTANT)
 
 
 def _mask(booleans: pa.Array) -> Mask:

@@ -15,11 +15,10 @@ from nightjar.ingestion.parsing import parse_events
 from nightjar.lake.tables import COORDINATES, events_table
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP, from_microseconds
+from nightjar.rules.types import INSTANT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_MICROSECONDS = pa.timestamp("us", "UTC")
 
 
 def placed(records: DataFrame, *others: str) -> DataFrame:
@@ -42,7 +41,7 @@ class EventReader:
 
     def _read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         schema, values = events_table(self.stream).arrow, batch.column("value")
-        arrivals = batch.column("arrival_time").cast(_MICROSECONDS).cast(pa.int64())
+        arrivals = batch.column("arrival_time").cast(INSTANT).cast(pa.int64())
         parsed = parse_events(values, arrivals, self.stream)
         rows = pa.array([at for at, _ in parsed.rejected], pa.int64())
         refused = {
@@ -65,7 +64,7 @@ def as_declared(table: pa.Table, stream: Stream) -> pa.Table:
     """Convert rows read from the table to the engine's Arrow types: the stream's fields, and arrival, partition and
     offset if they are among the columns."""
     kinds = {name: kind.arrow for name, kind in stream.fields.items()}
-    kinds |= {"arrival_time": _MICROSECONDS, "partition": pa.int32(), "offset": pa.int64()}
+    kinds |= {"arrival_time": INSTANT, "partition": pa.int32(), "offset": pa.int64()}
     return pa.table({name: table.column(name).cast(kind) for name, kind in kinds.items() if name in table.column_names})
 
 

@@ -21,7 +21,7 @@ from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
 from nightjar.contracts.run_manifest import RUN_MANIFEST
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from nightjar.rules.streams import Stream
-from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.types import INSTANT, FieldType, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -35,7 +35,7 @@ _SPARK_TYPES = {
 }  # fmt: skip
 _ARROW_TYPES = {
     "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(),
-    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
+    "binary": pa.binary(), "date": pa.date32(), "timestamp": INSTANT,
 }  # fmt: skip
 
 

@@ -25,10 +25,11 @@ from nightjar.lake import scanning
 from nightjar.lake.archive import archived_offsets, archived_until
 from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import ALERTS
-from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
+from nightjar.rules.engine.store import ARRIVAL
 from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds, iso_text
+from nightjar.rules.types import INSTANT
 
 # Records that are read of a topic: some seconds.
 _MOST_ALERTS, _MOST_EVENTS = 500_000, 200_000
@@ -117,7 +118,7 @@ def _parsed(records: list[KafkaRecord], stream: Stream) -> Iterator[pl.DataFrame
         parsed = parse_events(pa.array([record.value for record in some], pa.binary()), pa.array(arrivals), stream)
         rows = parsed.rows.tolist()
         yield pl.DataFrame(
-            parsed.events.append_column(ARRIVAL, pa.array(arrivals[rows]).cast(MICROSECONDS))
+            parsed.events.append_column(ARRIVAL, pa.array(arrivals[rows]).cast(INSTANT))
             .append_column("partition", pa.array([some[at].partition for at in rows], pa.int32()))
             .append_column("offset", pa.array([some[at].offset for at in rows], pa.int64()))
         )

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, field_validator
 
 from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
+from nightjar.rules.names import RULE_ID
 
 MAX_RESTRICTION = 400 * MICROSECONDS["d"]
 
@@ -19,7 +20,7 @@ class Action(BaseModel):
     restrict: Annotated[
         StrictStr,
         Field(
-            pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$",
+            pattern=f"^{RULE_ID}$",
             description="What consumers are to do with the group, by a name that they know, such as `block_customer`: "
             "lower-case letters, digits, `.`, `_`, `-`; at most 100 characters.",
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from nightjar.rules.types import INSTANT
+
 ALERT_SCHEMA = pa.schema(
     [
         ("alert_id", pa.string()),
@@ -15,7 +17,7 @@ ALERT_SCHEMA = pa.schema(
         ("stream", pa.string()),
         ("group", pa.string()),
         ("event_id", pa.string()),
-        ("event_time", pa.timestamp("us", "UTC")),
+        ("event_time", INSTANT),
         ("measures", pa.string()),
         ("severity", pa.string()),
         ("text", pa.string()),

@@ -17,6 +17,7 @@ from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
 from nightjar.rules.errors import Problem, RuleError, printable, shortened
 from nightjar.rules.functions import result_type
 from nightjar.rules.measures import MAX_FIELDS, Measure
+from nightjar.rules.names import RULE_ID
 from nightjar.rules.states import Revisions, Severity, State
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds, parse_timestamp
@@ -39,8 +40,6 @@ __all__ = [
 
 # A limit on a description, so that every alert fits in one Kafka record.
 _MAX_PLACEHOLDERS = 64
-
-_ID = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 
 # Characters; both are shown in one line of a table.
 MAX_AUTHOR = 100
@@ -76,7 +75,7 @@ class Rule(BaseModel):
     id: Annotated[
         StrictStr,
         Field(
-            pattern=_ID,
+            pattern=f"^{RULE_ID}$",
             description="The rule's name: lower-case letters, digits, `.`, `_`, `-`; at most 100 characters.",
         ),
     ]
@@ -93,7 +92,7 @@ class Rule(BaseModel):
     shadow_of: Annotated[
         StrictStr | None,
         Field(
-            pattern=_ID,
+            pattern=f"^{RULE_ID}$",
             description="Of a shadow rule: the id of the live rule that it is to replace. Every night compares their "
             "alerts.",
         ),

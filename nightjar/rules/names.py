@@ -7,7 +7,9 @@ import re
 from collections.abc import Collection
 from itertools import islice
 
-IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+# Patterns: of the name of a field or measure, and of the id of a rule or the name of a restriction.
+IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
+RULE_ID = r"[a-z0-9][a-z0-9._-]{0,99}"
 
 # Keywords of predicates: a field of this name could never be used in one.
 RESERVED_WORDS = frozenset({
@@ -22,7 +24,7 @@ _LISTED = 30
 
 def is_usable_name(name: object) -> bool:
     """Whether `name` can be used in a predicate as it is: an SQL identifier that is not a keyword."""
-    return isinstance(name, str) and IDENTIFIER.fullmatch(name) is not None and name.upper() not in RESERVED_WORDS
+    return isinstance(name, str) and re.fullmatch(IDENTIFIER, name) is not None and name.upper() not in RESERVED_WORDS
 
 
 def unknown_name(name: str) -> str:

@@ -22,6 +22,7 @@ from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.errors import EvaluationError
 from nightjar.rules.model import State, measure_types
 from nightjar.rules.streams import Stream
+from nightjar.rules.types import INSTANT
 from nightjar.rules.versions import RuleSet, RuleVersion
 
 RESULT_SCHEMA = pa.schema(
@@ -29,7 +30,7 @@ RESULT_SCHEMA = pa.schema(
         ("rule_id", pa.string()),
         ("rule_version", pa.int64()),
         ("event_id", pa.string()),
-        ("event_time", pa.timestamp("us", "UTC")),
+        ("event_time", INSTANT),
         ("violated", pa.bool_()),
         ("group", pa.string()),
         ("measures", pa.string()),

@@ -63,12 +63,14 @@ class FieldType:
         return self.kind in (Kind.INT64, Kind.DOUBLE, Kind.DECIMAL)
 
 
+# All points in time, in Arrow.
+INSTANT = pa.timestamp("us", "UTC")
 _ARROW = {
     Kind.STRING: pa.string(),
     Kind.INT64: pa.int64(),
     Kind.DOUBLE: pa.float64(),
     Kind.BOOLEAN: pa.bool_(),
-    Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Kind.TIMESTAMP: INSTANT,
 }
 
 STRING = FieldType(Kind.STRING)

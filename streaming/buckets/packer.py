@@ -26,6 +26,7 @@ from nightjar.rules.publishing import Answer
 from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP
+from nightjar.rules.types import INSTANT
 from nightjar.streaming.buckets.output_records import batches_of, json_records
 from nightjar.streaming.buckets.payloads import PayloadKind, to_ipc
 from nightjar.streaming.partitioning import buckets_of, divided, partition_key
@@ -36,7 +37,6 @@ _log = structlog.get_logger(__name__)
 _ANSWERING = 0
 # Bytes of records that are packed at once; more than an ordinary batch has.
 _SLICE_BYTES = 128 * 1024 * 1024
-_MICROSECONDS = pa.timestamp("us", "UTC")
 # Columns of the record that its event keeps.
 _COORDINATES = ("timestamp", "partition", "offset", SENT_AT)
 
@@ -123,7 +123,7 @@ class Packer:
         """A stream's events, for the buckets of its shuffle keys; unusable records, for the quarantine topic."""
         records = _of_topic(records, stream.topic).combine_chunks()
         came = {name: records.column(name).combine_chunks() for name in _COORDINATES}
-        came["timestamp"] = came["timestamp"].cast(_MICROSECONDS)
+        came["timestamp"] = came["timestamp"].cast(INSTANT)
         raw = records.column("value").combine_chunks()
         parsed = parse_events(raw, came["timestamp"].cast(pa.int64()), stream)
         refused = (
@@ -171,7 +171,7 @@ def _of_topic(records: pa.Table, topic: str) -> pa.Table:
 def _records(records: pa.Table) -> Iterator[tuple[int, int, bytes]]:
     """Offset, arrival (µs) and value of each record."""
     offsets, values = (records.column(name).to_pylist() for name in ("offset", "value"))
-    arrivals = records.column("timestamp").cast(_MICROSECONDS).cast(pa.int64()).to_pylist()
+    arrivals = records.column("timestamp").cast(INSTANT).cast(pa.int64()).to_pylist()
     return zip(offsets, arrivals, (value or b"" for value in values), strict=True)
 
 

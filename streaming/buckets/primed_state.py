@@ -27,9 +27,10 @@ from nightjar.rules.engine.folds import concatenated
 from nightjar.rules.engine.ledger import NO_ANNOUNCEMENTS
 from nightjar.rules.engine.past import Past, PastFolder
 from nightjar.rules.engine.plan import Fold
-from nightjar.rules.engine.store import ARRIVAL, LATE, LONG_AGO, MICROSECONDS, SEQ
+from nightjar.rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ
 from nightjar.rules.engine.strings import Int64Array, StringTable
 from nightjar.rules.streams import Stream
+from nightjar.rules.types import INSTANT
 from nightjar.rules.versions import RuleSet
 from nightjar.streaming.buckets.bucket import Bucket
 from nightjar.streaming.buckets.payloads import from_ipc, to_ipc
@@ -219,7 +220,7 @@ def take_in(bucket: Bucket, name: str, head: Head, version: int, files: BucketFi
     except msgspec.DecodeError as failure:
         raise RuntimeError(f"{STATE_LOST}: {listed}: {failure}") from failure
     log, engine = StateLog(files, bucket.stream.event_time), bucket.engine
-    arrived = bucket.stream.schema.append(pa.field(ARRIVAL, MICROSECONDS))
+    arrived = bucket.stream.schema.append(pa.field(ARRIVAL, INSTANT))
     in_entries = arrived.append(pa.field(SEQ, pa.int64())).append(pa.field(LATE, pa.bool_()))
     folds = concatenated((read(files.get(each)).folds for each in export.steps), LONG_AGO)
     delta = engine.prime(

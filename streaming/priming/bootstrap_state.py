@@ -18,10 +18,11 @@ import pyarrow as pa
 from nightjar.ingestion.event_schema import PRIMARY, SHUFFLED_BY, events_schema
 from nightjar.rules.engine import Delta, Engine, Position
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
-from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
+from nightjar.rules.engine.store import ARRIVAL
 from nightjar.rules.engine.strings import StringTable
 from nightjar.rules.rulebook import WHOLE_STREAM, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
+from nightjar.rules.types import INSTANT
 from nightjar.rules.versions import RuleSet
 from nightjar.storage.paths import AnyPath
 from nightjar.streaming.buckets.bucket import Bucket
@@ -58,7 +59,7 @@ def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) 
     stream, first = config.streams[key.stream], next(r for r in book.shuffle_keys if r.stream == key.stream)
     engine = Bucket(stream, key, book).engine
     if clock is not None:
-        engine.advance(stream.schema.append(pa.field(ARRIVAL, MICROSECONDS)).empty_table(), clock)
+        engine.advance(stream.schema.append(pa.field(ARRIVAL, INSTANT)).empty_table(), clock)
     return Share(config, stream, key, number, key == first, clock, engine.position.since, engine.settled)
 
 

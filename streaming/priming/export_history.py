@@ -33,9 +33,10 @@ from nightjar.ingestion.parsing import parse_events
 from nightjar.lake import delta, stream_state
 from nightjar.lake.archive import archived_offsets
 from nightjar.lake.tables import events_table
-from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
+from nightjar.rules.engine.store import ARRIVAL
 from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.streams import Stream
+from nightjar.rules.types import INSTANT
 from nightjar.storage.paths import AnyPath
 from nightjar.streaming import kafka_clients
 from nightjar.streaming.buckets.primed_state import ExportWriter, Lack
@@ -196,7 +197,7 @@ def kafka_events(
                 )
                 rows = parsed.rows.tolist()
                 yield (
-                    parsed.events.append_column(ARRIVAL, pa.array(arrivals[order][rows]).cast(MICROSECONDS))
+                    parsed.events.append_column(ARRIVAL, pa.array(arrivals[order][rows]).cast(INSTANT))
                     .append_column("partition", pa.array([in_order[at].partition for at in rows], pa.int32()))
                     .append_column("offset", pa.array([in_order[at].offset for at in rows], pa.int64()))
                 )

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from nightjar.rules.engine import Delta, Position
 from nightjar.rules.engine.folds import STEP, concatenated
 from nightjar.rules.engine.ledger import completed
+from nightjar.rules.types import INSTANT
 
 FAN_OUT = 8
 # Merging costs reading and writing the entries: beyond this a batch would wait for it.
@@ -259,7 +260,7 @@ def _needed_until(announcements: pa.Table) -> pa.ChunkedArray:
 
 
 def _since(table: pa.Table, column: str, time: int) -> pa.Table:
-    bound = pa.scalar(max(time, FIRST_INSTANT)).cast(pa.timestamp("us", "UTC"))
+    bound = pa.scalar(max(time, FIRST_INSTANT)).cast(INSTANT)
     return table.filter(pc.greater_equal(table.column(column), bound))
 
 

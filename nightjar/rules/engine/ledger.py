@@ -20,11 +20,12 @@ from nightjar.rules.engine.memory import RowArray
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.timestamps import microseconds
+from nightjar.rules.types import INSTANT
 
 LEDGER_SCHEMA = pa.schema(
     [
         ("event_id", pa.string()),
-        ("event_time", pa.timestamp("us", "UTC")),
+        ("event_time", INSTANT),
         ("rule_id", pa.string()),
         ("rule_version", pa.int64()),
         ("revision", pa.int64()),

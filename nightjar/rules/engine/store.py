@@ -37,13 +37,12 @@ from nightjar.rules.engine.keys import KeyTable
 from nightjar.rules.engine.memory import RowArray, stretches
 from nightjar.rules.engine.strings import Int32Array, Int64Array, StringTable
 from nightjar.rules.streams import Stream
-from nightjar.rules.types import Kind
+from nightjar.rules.types import INSTANT, Kind
 
 ARRIVAL = "arrival_time"
 SEQ = "arrival_seq"
 LATE = "late"
 LONG_AGO = -(1 << 62)  # event time (µs) before any event
-MICROSECONDS = pa.timestamp("us", "UTC")
 
 # The limit of row numbers and codes.
 _MOST_ROWS = (1 << 31) - 1
@@ -441,7 +440,7 @@ class EventStore:
             for name, kind in self.stream.fields.items()
             for array in (self.array(name, rows),)
         }
-        columns[ARRIVAL] = pa.array(self.arrival(rows)).cast(MICROSECONDS)
+        columns[ARRIVAL] = pa.array(self.arrival(rows)).cast(INSTANT)
         columns[SEQ] = pa.array(self._seq.all[rows].astype(np.int64) + self._first_seq)
         columns[LATE] = pa.array(self.late[rows].astype(np.bool_))
         return as_declared(columns)

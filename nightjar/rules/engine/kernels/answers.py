@@ -75,8 +75,8 @@ def answers(
 ):  # fmt: skip
     """Answer every asked[j] about the windows of the rows at at[k] from low[k] on (see windows.changes).
 
-    asked: int64 (questions, 8): the code of a Computation, word and bit of the marks, kind and column of the facts, then
-    the rows of found (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and
+    asked: int64 (questions, 8): a Computation's code, word and bit of the marks, kind and column of the facts, then the
+    rows of found (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and
     SPREAD those of sum, mean and deviation. flags: whether the answer is not NULL; of a sum of integers whether it
     exceeds 64 bits; of counts and sums of doubles they are unused. scales[j]: the divisor of the mean and the
     deviation. before[j]: int64 (rows, 8), what the windows hold besides (see kernels.steps); of one question without
