@@ -312,7 +312,7 @@ def test_pytest_runs_cases(tmp_path: Path) -> None:
     (tmp_path / "broken.case.yaml").write_text("title: [")
     (tmp_path / "test_fixture.py").write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     outcomes = dict(reversed(line.split(" ", 1)) for line in re.findall(r"^(?:PASSED|FAILED) \S+", ran.stdout, re.M))
     assert outcomes == {
         "good.case.yaml::good": "PASSED", "bad.case.yaml::bad": "FAILED", "broken.case.yaml::broken": "FAILED",
