@@ -178,9 +178,17 @@ class Run:
         """failure: the cause, if any."""
         request, now, progress = self.request, _now(), Progress.of(self._folder)
         manifest = RunManifest(
-            request.run_id, request.day, state, now, now, only_rules=request.rules, only_groups=request.groups,
-            counts=progress.counts, seconds=progress.seconds, failure=failure,
-        )  # fmt: skip
+            request.run_id,
+            request.day,
+            state,
+            now,
+            now,
+            only_rules=request.rules,
+            only_groups=request.groups,
+            counts=progress.counts,
+            seconds=progress.seconds,
+            failure=failure,
+        )
         with suppress(BackfillError):  # it has not come so far as to read anything
             notes, versions = self.context.notes, self.context.rules.asked_for.versions
             rules = {(version.rule.id, version.version): effective_text(version) for version in versions}

@@ -38,10 +38,18 @@ COUNTS = pa.schema(
 )
 
 _TYPES = {
-    "string": "string", "large_string": "string", "string_view": "string", "int64": "bigint", "int32": "int",
-    "bool": "boolean", "double": "double", "date32[day]": "date", "binary": "binary", "large_binary": "binary",
+    "string": "string",
+    "large_string": "string",
+    "string_view": "string",
+    "int64": "bigint",
+    "int32": "int",
+    "bool": "boolean",
+    "double": "double",
+    "date32[day]": "date",
+    "binary": "binary",
+    "large_binary": "binary",
     "binary_view": "binary",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -141,9 +149,12 @@ def _first_line(problem: Exception) -> str:
 
 def _counts(suite: Suite, expectation: Expectation, rows: int, breaking: int, some: pl.DataFrame) -> pa.Table:
     row = {
-        "suite": suite.name, "expectation": expectation.name, "rows": rows, "breaking": breaking,
+        "suite": suite.name,
+        "expectation": expectation.name,
+        "rows": rows,
+        "breaking": breaking,
         "examples": json.dumps(_examples(suite, some)),
-    }  # fmt: skip
+    }
     return pa.Table.from_pylist([row], COUNTS)
 
 

@@ -101,9 +101,12 @@ def bring_assets(site: Path) -> None:
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("nightjar.expectations", "site"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("nightjar.expectations", "site"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["when"] = _when
     environment.filters["address"] = lambda text: quote(text, safe="")
     return environment

@@ -196,9 +196,13 @@ def _compared(stream: Stream) -> Iterator[Expectation]:
 
 # Offsets of a topic that are missing in the lake; see offsets.py.
 GAPS = {
-    "stream": "string", "partition": "int", "first_missing": "bigint", "last_missing": "bigint", "known": "boolean",
+    "stream": "string",
+    "partition": "int",
+    "first_missing": "bigint",
+    "last_missing": "bigint",
+    "known": "boolean",
     "why": "string",
-}  # fmt: skip
+}
 
 
 def offsets_suite(stream: str) -> Suite:
@@ -212,11 +216,22 @@ def offsets_suite(stream: str) -> Suite:
 
 # A violation and the results of rechecking it; see violation_checks.py.
 VIOLATIONS = {
-    "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "stream": "string", "group": "string",
-    "event_id": "string", "event_time": "timestamp", "measures": "string", "expected_id": "string",
-    "event_exists": "boolean", "group_true": "boolean", "version_effective": "boolean", "condition_true": "boolean",
-    "group_json": "boolean", "measures_json": "boolean",
-}  # fmt: skip
+    "alert_id": "string",
+    "rule_id": "string",
+    "rule_version": "bigint",
+    "stream": "string",
+    "group": "string",
+    "event_id": "string",
+    "event_time": "timestamp",
+    "measures": "string",
+    "expected_id": "string",
+    "event_exists": "boolean",
+    "group_true": "boolean",
+    "version_effective": "boolean",
+    "condition_true": "boolean",
+    "group_json": "boolean",
+    "measures_json": "boolean",
+}
 
 
 def violations_suite(sensitive: Sensitive = NONE_SENSITIVE) -> Suite:
@@ -244,9 +259,16 @@ def violations_suite(sensitive: Sensitive = NONE_SENSITIVE) -> Suite:
 
 
 OUTCOME = {
-    "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "stream": "string", "group": "string",
-    "event_id": "string", "event_time": "timestamp", "outcome": "string", "cause": "string",
-}  # fmt: skip
+    "alert_id": "string",
+    "rule_id": "string",
+    "rule_version": "bigint",
+    "stream": "string",
+    "group": "string",
+    "event_id": "string",
+    "event_time": "timestamp",
+    "outcome": "string",
+    "cause": "string",
+}
 
 
 def reconciliation_suite(violations: int, alerts: int, sensitive: Sensitive = NONE_SENSITIVE) -> Suite:

@@ -66,10 +66,13 @@ def page(found: Iterable[Component]) -> str:
     jar_rows = [f"| {each.name} | {each.version} | {each.jar_set} | {each.licence} |" for each in jars]
     return "\n".join(
         [
-            f"{_INTRODUCTION}## Packages\n\n| package | version | licence |\n| --- | --- | --- |", *rows,
-            "\n## Jars\n\n| jar | version | set | licence |\n| --- | --- | --- | --- |", *jar_rows, "",
+            f"{_INTRODUCTION}## Packages\n\n| package | version | licence |\n| --- | --- | --- |",
+            *rows,
+            "\n## Jars\n\n| jar | version | set | licence |\n| --- | --- | --- | --- |",
+            *jar_rows,
+            "",
         ]
-    )  # fmt: skip
+    )
 
 
 def bill(found: Iterable[Component]) -> str:

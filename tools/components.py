@@ -39,7 +39,7 @@ _STATED = {
     "slf4j-api": "MIT",
     "text-unidecode": "Artistic-1.0-Perl OR GPL-2.0-or-later",
     "unitycatalog-": "Apache-2.0",
-}  # fmt: skip
+}
 
 # What licences are called, to their SPDX ids; the first that is found counts.
 _SPELLINGS = {
@@ -56,7 +56,7 @@ _SPELLINGS = {
     r"unlicense": "Unlicense",
     r"zero/1\.0|cc0": "CC0-1.0",
     r"public domain": "CC0-1.0",
-}  # fmt: skip
+}
 
 
 _EXPRESSION = re.compile(r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*")
@@ -156,8 +156,9 @@ def _licence_in(jar: Path, name: str) -> str:
 
 def _spdx(texts: list[str]) -> str:
     """The licences that texts name, joined by AND; empty if one is not known."""
-    found = [next((spdx for spelling, spdx in _SPELLINGS.items() if re.search(spelling, text, re.I)), "")
-             for text in texts]  # fmt: skip
+    found = [
+        next((spdx for spelling, spdx in _SPELLINGS.items() if re.search(spelling, text, re.I)), "") for text in texts
+    ]
     return " AND ".join(sorted({each for each in found if each}))
 
 

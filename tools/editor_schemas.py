@@ -31,8 +31,11 @@ def rules_file() -> Schema:
     """A file of rules: one, a list, or `rules: [...]`; of several YAML documents each is such a one."""
     rules = {"type": "array", "items": {"$ref": "#/$defs/Rule"}}
     wrapped: Schema = {
-        "type": "object", "properties": {"rules": rules}, "required": ["rules"], "additionalProperties": False,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"rules": rules},
+        "required": ["rules"],
+        "additionalProperties": False,
+    }
     return {
         "$schema": _DIALECT,
         "title": "rules",
@@ -50,7 +53,7 @@ def case_file() -> Schema:
     control: Schema = {
         "type": "object",
         "properties": {"control": {"enum": sorted((*CONTROLS, APPROVE))}, "rule": {"type": "string"}},
-    }  # fmt: skip
+    }
     message: Schema = {
         "if": {"type": "object", "required": ["id"]},
         "then": {"$ref": "#/$defs/Rule"},
@@ -84,8 +87,10 @@ def case_file() -> Schema:
         for section, keys in KEYS.items()
     }
     expect: Schema = {
-        "type": "object", "properties": {**rows, "state": {"type": "object"}}, "additionalProperties": False,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {**rows, "state": {"type": "object"}},
+        "additionalProperties": False,
+    }
     keys: dict[str, Schema] = {
         "title": {"type": "string"},
         "description": {"type": "string"},
@@ -120,8 +125,9 @@ def _rule_parts() -> Schema:
     parts.pop("Function")
     # a date without a time is one too, and in a case an offset
     rule["properties"]["effective"] = {
-        "type": "string", "description": rule["properties"]["effective"]["description"],
-    }  # fmt: skip
+        "type": "string",
+        "description": rule["properties"]["effective"]["description"],
+    }
     rule["description"] = "What to look for in a stream."
     return {"Rule": _untitled(rule), **{name: _untitled(part) for name, part in sorted(parts.items())}}
 

@@ -43,9 +43,15 @@ class Trial:
         work = self._folder / "work"
         work.mkdir(exist_ok=True)
         done = subprocess.run(
-            command, cwd=work, env=self._environment | environment, input=give, capture_output=True, text=True,
-            timeout=_AT_MOST_SECONDS, check=False,
-        )  # fmt: skip
+            command,
+            cwd=work,
+            env=self._environment | environment,
+            input=give,
+            capture_output=True,
+            text=True,
+            timeout=_AT_MOST_SECONDS,
+            check=False,
+        )
         if done.returncode:
             sys.exit(f"error: {command[0]} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
         return done.stdout
@@ -57,9 +63,16 @@ class Trial:
         uv = str(Path(sys.executable).with_name("uv"))
         self.run(uv, "venv", "--quiet", "--python", sys.executable, str(self._folder / "env"))
         self.run(
-            uv, "pip", "install", "--quiet", "--python", str(python), "--constraint", str(constraints),
+            uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            str(python),
+            "--constraint",
+            str(constraints),
             f"nightjar[airflow] @ file://{wheel.resolve()}",
-        )  # fmt: skip
+        )
 
     def try_commands(self) -> None:
         """Commands that need files beside the code."""
@@ -68,10 +81,17 @@ class Trial:
         assert jars.is_relative_to(self._folder / "env" / "share"), jars
         assert {jar.parent.name for jar in jars.glob("*/*.jar")} >= {"spark", "kafka"}
         events, rules = self._folder / "work" / "events.jsonl", self._folder / "work" / "rules.yaml"
-        rules.write_text("{id: r, stream: transactions, group_by: [customer_id], when: 'n > 0', "
-                         "measures: {n: {count: '*', over: 1h}}}")  # fmt: skip
-        event = {"transaction_id": "t", "event_time": "2026-01-05T10:00:00Z", "customer_id": "c", "terminal_id": "m",
-                 "amount": "1.00"}  # fmt: skip
+        rules.write_text(
+            "{id: r, stream: transactions, group_by: [customer_id], when: 'n > 0', "
+            "measures: {n: {count: '*', over: 1h}}}"
+        )
+        event = {
+            "transaction_id": "t",
+            "event_time": "2026-01-05T10:00:00Z",
+            "customer_id": "c",
+            "terminal_id": "m",
+            "amount": "1.00",
+        }
         events.write_text(json.dumps(event))
         self.run("nightjar", "rules", "check", str(rules))
         out = self._folder / "work" / "out.parquet"

@@ -245,8 +245,10 @@ def curve(
         points.append(Point(at, counted[0], counted[1] if fraud is not None else None))
     if rows.height and rows.get_column("len").sum() >= most and not threshold.is_strict:
         points.pop()  # more of this value may have been left out
-    targets = {target: max((p for p in points if p.alerts <= target * days), key=lambda p: p.alerts, default=None)
-               for target in TARGETS}  # fmt: skip
+    targets = {
+        target: max((p for p in points if p.alerts <= target * days), key=lambda p: p.alerts, default=None)
+        for target in TARGETS
+    }
     return Curve(threshold.name, threshold.operator, float(threshold.value), _thinned(points), targets)
 
 

@@ -21,10 +21,19 @@ from nightjar.backfill.backtest.comparison import BacktestResult, Curve
 _INK, _SOFT, _LINE, _DRAFT, _LIVE = "#010101", "#020202", "#030303", "#040404", "#050505"
 _VARIABLES = {_INK: "--ink", _SOFT: "--soft", _LINE: "--line", _DRAFT: "--draft", _LIVE: "--live"}
 _STYLE: Any = {
-    "font.size": 9, "text.color": _INK, "axes.edgecolor": _LINE, "axes.labelcolor": _SOFT, "xtick.color": _SOFT,
-    "ytick.color": _SOFT, "grid.color": _LINE, "axes.axisbelow": True, "axes.grid": True, "axes.spines.top": False,
-    "axes.spines.right": False, "svg.hashsalt": "nightjar",
-}  # fmt: skip
+    "font.size": 9,
+    "text.color": _INK,
+    "axes.edgecolor": _LINE,
+    "axes.labelcolor": _SOFT,
+    "xtick.color": _SOFT,
+    "ytick.color": _SOFT,
+    "grid.color": _LINE,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "nightjar",
+}
 # Inches, and how many labels there is room for.
 _WIDE, _NARROW = (8.0, 12), (4.2, 6)
 # Days between two labels.

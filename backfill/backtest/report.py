@@ -33,9 +33,12 @@ def as_mapping(found: BacktestResult) -> dict[str, Any]:
 def write_report(found: Sequence[BacktestResult], path: Path, reason: str | None = None) -> None:
     """Write the page; whole or not at all. reason: why the drafts are proposed; None: what they say themselves."""
     environment = Environment(
-        loader=PackageLoader("nightjar.backfill.backtest", ""), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("nightjar.backfill.backtest", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["percent"] = lambda share: "" if share is None else f"{share:.1%}"
     environment.filters["number"] = lambda value: f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
     environment.filters["shown"] = printable

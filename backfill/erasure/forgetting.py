@@ -212,9 +212,12 @@ class _Forgetting:
 
 
 _MARKED: dict[str, Any] = {
-    "stream": pl.String, "partition": pl.Int32, "offset": pl.Int64, "event_time": pl.Datetime("us", "UTC"),
+    "stream": pl.String,
+    "partition": pl.Int32,
+    "offset": pl.Int64,
+    "event_time": pl.Datetime("us", "UTC"),
     "marks": pl.String,
-}  # fmt: skip
+}
 
 
 def _marks(rows: pl.DataFrame, stream: Stream, group_by: tuple[str, ...]) -> list[int | None]:

@@ -32,9 +32,13 @@ from nightjar.rules.streams import Stream
 
 # The person's events, of whichever stream.
 EVENTS: dict[str, Any] = {
-    "stream": pl.String, "partition": pl.Int32, "offset": pl.Int64, "event_id": pl.String,
-    "event_time": pl.Datetime("us", "UTC"), "arrival_time": pl.Datetime("us", "UTC"),
-}  # fmt: skip
+    "stream": pl.String,
+    "partition": pl.Int32,
+    "offset": pl.Int64,
+    "event_id": pl.String,
+    "event_time": pl.Datetime("us", "UTC"),
+    "arrival_time": pl.Datetime("us", "UTC"),
+}
 _ABOUT_ALERTS = (ALERTS, RESTRICTIONS, VIOLATIONS, RECONCILIATION, CORRECTIONS)
 # Of these tables: JSON with values of events, and text in which they are filled in.
 _MEASURES, _TEXTS = ("measures", "stream_measures"), ("text",)

@@ -115,8 +115,9 @@ def evaluate(run: RunContext, pending: pl.DataFrame | None = None) -> dict[str, 
     if counts["beyond_retention"]:
         _log.warning(
             "events are dated before what lake_retention has kept: alerts of that time stand as they are",
-            day=str(run.request.day), groups=counts["beyond_retention"],
-        )  # fmt: skip
+            day=str(run.request.day),
+            groups=counts["beyond_retention"],
+        )
     return counts
 
 

@@ -43,8 +43,13 @@ _CONTENT = "run.content"
 _PARTITION = "run.partition"
 _COUNTED = pa.schema([("groups", pa.int64()), ("beyond_retention", pa.int64())])
 _TOUCHED = {
-    "stream": pl.String, "group_by": pl.String, "group": pl.String, "lo": pl.Int64, "hi": pl.Int64, "bucket": pl.Int64,
-}  # fmt: skip
+    "stream": pl.String,
+    "group_by": pl.String,
+    "group": pl.String,
+    "lo": pl.Int64,
+    "hi": pl.Int64,
+    "bucket": pl.Int64,
+}
 
 
 @dataclass(frozen=True)

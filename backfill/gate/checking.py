@@ -144,11 +144,11 @@ class EvaluationChecks(Checks):
         stream = self.streams[number]
         near = usable(records.lazy(), self.cut).filter(within(microseconds_of(stream), self.spans))
         wanted = [
-            _violations(file).filter(pl.col("stream") == stream.name).select(
-                pl.col("event_id").alias(stream.event_id), pl.lit(bucket).alias(BUCKET)
-            )
+            _violations(file)
+            .filter(pl.col("stream") == stream.name)
+            .select(pl.col("event_id").alias(stream.event_id), pl.lit(bucket).alias(BUCKET))
             for bucket, file in enumerate(self.staged)
-        ]  # fmt: skip
+        ]
         if not wanted:
             return
         events = near.select(*stream.fields, *ARRIVAL)

@@ -50,8 +50,11 @@ def gate_evaluation(run: RunContext) -> dict[str, Any]:
     """
     folder, checks = run.folder, _evaluation_checks(run)
     found = run.exchange(checks, COUNTS)
-    suites = [each for stream, suite in zip(checks.streams, checks.suites, strict=False)
-              for each in _of_records(run, checks, stream, suite, found)]  # fmt: skip
+    suites = [
+        each
+        for stream, suite in zip(checks.streams, checks.suites, strict=False)
+        for each in _of_records(run, checks, stream, suite, found)
+    ]
     violations = checks.suites[-1]
     counted = summed(violations, VIOLATIONS, found)
     suites.append((violations, detailed(violations, counted, partial(_rows, checks, violations))))

@@ -142,9 +142,10 @@ class CauseFinder:
         found = []
         for lateness in self._lateness:
             engine = Engine(
-                replace(self._stream, allowed_lateness=lateness), self._ruleset,
+                replace(self._stream, allowed_lateness=lateness),
+                self._ruleset,
                 group_bys=frozenset({self._group_by.fields}),
-            )  # fmt: skip
+            )
             alerts = latest_revisions(pl.DataFrame(engine.advance(self._events).alerts)).filter(kind="alert")
             found.append(dict(canonical(alerts).select("alert_id", "measures").iter_rows()))
         return found

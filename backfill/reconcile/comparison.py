@@ -281,8 +281,13 @@ class CauseTasks(OverSplits):
         for name in (LATE, CONFLICTS):
             events = events.append_column(name, rows.column(name))
         finder = CauseFinder(
-            selection.stream, selection.ruleset, selection.group_bys[number], events,
-            published=self.published, consumed=self.consumed.get(topic, {}), began=self.began.get(topic, {}),
+            selection.stream,
+            selection.ruleset,
+            selection.group_bys[number],
+            events,
+            published=self.published,
+            consumed=self.consumed.get(topic, {}),
+            began=self.began.get(topic, {}),
             lateness=self.lateness.get(selection.stream.name, frozenset()),
-        )  # fmt: skip
+        )
         return _table(self.buckets.explain(self.differing[place], finder))

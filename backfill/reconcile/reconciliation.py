@@ -83,11 +83,15 @@ def reconcile(
     both = canonical(truth).join(latest, on="alert_id", how="full", suffix="_latest", coalesce=True)
     true, differs = pl.col("rule_id").is_not_null(), _differs("_latest", verdict_only, masked)
     outcome = (
-        pl.when(true & announced & ~differs).then(pl.lit(Outcome.MATCHED.value))
-        .when(true & announced).then(pl.lit(Outcome.REVISED.value))
-        .when(true).then(pl.lit(Outcome.MISSED.value))
-        .when(announced).then(pl.lit(Outcome.RETRACTED.value))
-    )  # fmt: skip
+        pl.when(true & announced & ~differs)
+        .then(pl.lit(Outcome.MATCHED.value))
+        .when(true & announced)
+        .then(pl.lit(Outcome.REVISED.value))
+        .when(true)
+        .then(pl.lit(Outcome.MISSED.value))
+        .when(announced)
+        .then(pl.lit(Outcome.RETRACTED.value))
+    )
     both = both.rename({"kind": "kind_latest", "revision": "stream_revision"})
     whole = [pl.coalesce(name, f"{name}_latest").alias(name) for name in [*_IDENTITY[1:], "group"]]
     return (

@@ -84,9 +84,12 @@ def find_pending(
             found.append(PendingDay(day, why))
     if older:
         _log.warning(
-            "days further back than pending_days have no finished run", days=len(older), first=str(older[0]),
-            last=str(older[-1]), remedy="nightjar backfill --days FIRST..LAST",
-        )  # fmt: skip
+            "days further back than pending_days have no finished run",
+            days=len(older),
+            first=str(older[0]),
+            last=str(older[-1]),
+            remedy="nightjar backfill --days FIRST..LAST",
+        )
     return found
 
 

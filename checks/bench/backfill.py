@@ -90,26 +90,55 @@ CUSTOMER, TERMINAL = "customer_id", "terminal_id"
 CASES: list[tuple[str, str, dict[str, Measure], str]] = [
     ("count-1h", CUSTOMER, {"n": Measure("count", "*", "1h")}, "n >= 3"),
     ("sum-1d", CUSTOMER, {"spent": Measure("sum", "amount_cents", "1d")}, "spent > 60000"),
-    ("avg-30d", CUSTOMER, {
-        "usual": Measure("avg", "amount_cents", "30d", excluding=True),
-        "n": Measure("count", "*", "30d", excluding=True),
-    }, "n >= 5 AND amount_cents > 5 * usual"),
-    ("range-7d", CUSTOMER, {
-        "least": Measure("min", "amount_cents", "7d"), "most": Measure("max", "amount_cents", "7d"),
-    }, "most > 1000 * least"),
+    (
+        "avg-30d",
+        CUSTOMER,
+        {
+            "usual": Measure("avg", "amount_cents", "30d", excluding=True),
+            "n": Measure("count", "*", "30d", excluding=True),
+        },
+        "n >= 5 AND amount_cents > 5 * usual",
+    ),
+    (
+        "range-7d",
+        CUSTOMER,
+        {
+            "least": Measure("min", "amount_cents", "7d"),
+            "most": Measure("max", "amount_cents", "7d"),
+        },
+        "most > 1000 * least",
+    ),
     ("terminals-1d", CUSTOMER, {"terminals": Measure("count_distinct", "terminal_id", "1d")}, "terminals >= 8"),
     ("terminals-30d", CUSTOMER, {"terminals": Measure("count_distinct", "terminal_id", "30d")}, "terminals >= 60"),
-    ("taken-7d", TERMINAL, {
-        "taken": Measure("sum", "amount_cents", "7d"), "n": Measure("count", "*", "7d"),
-    }, "taken > 200000 AND n > 3"),
-    ("most-30d", TERMINAL, {
-        "most": Measure("max", "amount_cents", "30d", excluding=True), "n": Measure("count", "*", "30d"),
-    }, "n > 20 AND amount_cents > 2 * most"),
+    (
+        "taken-7d",
+        TERMINAL,
+        {
+            "taken": Measure("sum", "amount_cents", "7d"),
+            "n": Measure("count", "*", "7d"),
+        },
+        "taken > 200000 AND n > 3",
+    ),
+    (
+        "most-30d",
+        TERMINAL,
+        {
+            "most": Measure("max", "amount_cents", "30d", excluding=True),
+            "n": Measure("count", "*", "30d"),
+        },
+        "n > 20 AND amount_cents > 2 * most",
+    ),
     ("customers-30d", TERMINAL, {"customers": Measure("count_distinct", "customer_id", "30d")}, "customers >= 75"),
-    ("usual-14d", TERMINAL, {
-        "usual": Measure("avg", "amount_cents", "14d"), "least": Measure("min", "amount_cents", "14d"),
-    }, "usual > 12000 AND least > 1000"),
-]  # fmt: skip
+    (
+        "usual-14d",
+        TERMINAL,
+        {
+            "usual": Measure("avg", "amount_cents", "14d"),
+            "least": Measure("min", "amount_cents", "14d"),
+        },
+        "usual > 12000 AND least > 1000",
+    ),
+]
 
 
 def cases_of(count: int) -> list[tuple[str, str, dict[str, Measure], str]]:
@@ -176,11 +205,14 @@ def fill(session: SparkSession, config: LakeConfig, events: Path, cases: list[An
     delta.append(rows.repartition("arrival_date"), config.root, table, "bench", 0)
     messages = (
         {
-            "id": name, "stream": "transactions", "group_by": [group], "when": when,
+            "id": name,
+            "stream": "transactions",
+            "group_by": [group],
+            "when": when,
             "measures": {key: measure.rule for key, measure in measures.items()},
         }
         for name, group, measures, when in cases
-    )  # fmt: skip
+    )
     publish_rules(config, messages)
 
 
@@ -351,10 +383,16 @@ def beside_a_misdated_record(bench: Bench) -> bool:
     table = events_table(bench.stream)
     noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
     row = {
-        "transaction_id": "misdated", "event_time": noon.replace(year=day.year - 8), "customer_id": "0",
-        "terminal_id": "0", "amount_cents": 100, "partition": 0, "offset": 1 << 40, "arrival_time": noon,
+        "transaction_id": "misdated",
+        "event_time": noon.replace(year=day.year - 8),
+        "customer_id": "0",
+        "terminal_id": "0",
+        "amount_cents": 100,
+        "partition": 0,
+        "offset": 1 << 40,
+        "arrival_time": noon,
         "arrival_date": day,
-    }  # fmt: skip
+    }
     delta.add(misdated.lake.root, table, pa.Table.from_pylist([row], table.arrow), "misdated", 0)
     for turn in range(bench.repeats + 1):
         log_progress(f"turn {turn} of {bench.repeats}")

@@ -68,8 +68,13 @@ def publish_rules(config: LakeConfig, messages: Iterable[Mapping[str, Any]]) -> 
         _, answer = answer_to(Record(number, 0, text), f"rules-0-{number}", book, book.shuffle_keys, 0)
         values.append(json.dumps(answer).encode())
         fold(book, Record(number, 0, values[-1]))
-    columns = {"value": values, "partition": [0] * len(values), "offset": range(len(values)),
-               "arrival_time": [start] * len(values), "arrival_date": [start.date()] * len(values)}  # fmt: skip
+    columns = {
+        "value": values,
+        "partition": [0] * len(values),
+        "offset": range(len(values)),
+        "arrival_time": [start] * len(values),
+        "arrival_date": [start.date()] * len(values),
+    }
     kinds = {name: RULE_STATUS.arrow.field(name).type for name in columns if name != "value"}
     batch = pa.RecordBatch.from_arrays(
         [pa.array(column, kinds.get(name, pa.binary())) for name, column in columns.items()], list(columns)

@@ -39,10 +39,13 @@ def mappings(count: int, *, shared: bool) -> list[dict[str, object]]:
             measures = {"n": {"count": "*", "over": f"{300 + number}s", "where": where}}
         rules.append(
             {
-                "id": f"rule-{number}", "stream": "transactions", "group_by": ["customer_id"], "measures": measures,
+                "id": f"rule-{number}",
+                "stream": "transactions",
+                "group_by": ["customer_id"],
+                "measures": measures,
                 "when": f"n > {100_000 + number}" + (f" AND spent > {1_000_000 + number}" if shared else ""),
             }
-        )  # fmt: skip
+        )
     return rules
 
 

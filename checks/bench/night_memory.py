@@ -30,14 +30,20 @@ from nightjar.lake.session import open_session
 GOAL = 2.0
 RULES = [
     {
-        "id": "busy", "stream": STREAM.name, "group_by": ["customer_id"], "when": "n >= 5 AND spent > 1000",
+        "id": "busy",
+        "stream": STREAM.name,
+        "group_by": ["customer_id"],
+        "when": "n >= 5 AND spent > 1000",
         "measures": {"n": {"count": "*", "over": "1h"}, "spent": {"sum": "amount", "over": "1h"}},
     },
     {
-        "id": "twice", "stream": STREAM.name, "group_by": ["customer_id"], "when": "n >= 4",
+        "id": "twice",
+        "stream": STREAM.name,
+        "group_by": ["customer_id"],
+        "when": "n >= 4",
         "measures": {"n": {"count": "*", "over": "20m", "per": ["terminal_id"]}},
     },
-]  # fmt: skip
+]
 
 
 def config_of(root: Path) -> LakeConfig:

@@ -90,10 +90,13 @@ def events(count: int, *, hot: float, seed: int) -> Iterator[tuple[bytes, str, s
 def message(event: tuple[bytes, str, str, str], now_ms: int) -> bytes:
     """An event's JSON."""
     identifier, customer, terminal, amount = event
-    return (
-        b'{"transaction_id":"%s","event_time":%d,"customer_id":"%s","terminal_id":"%s","amount":%s}'
-        % (identifier, now_ms, customer.encode(), terminal.encode(), amount.encode())
-    )  # fmt: skip
+    return b'{"transaction_id":"%s","event_time":%d,"customer_id":"%s","terminal_id":"%s","amount":%s}' % (
+        identifier,
+        now_ms,
+        customer.encode(),
+        terminal.encode(),
+        amount.encode(),
+    )
 
 
 def prepare(settings: Settings, *, publishing: bool, rules: Sequence[dict[str, object]] = RULES) -> None:

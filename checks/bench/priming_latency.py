@@ -35,9 +35,12 @@ COMPILED = 3.0
 SLOW = 800  # ms
 DAYS = 20
 WIDE = {
-    "id": "wide", "stream": "transactions", "group_by": ["customer_id"], "when": "n > 1000000",
+    "id": "wide",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n > 1000000",
     "measures": {"n": {"count": "*", "over": "30d"}, "spent": {"sum": "amount", "over": "30d"}},
-}  # fmt: skip
+}
 
 
 def send_history(settings: Settings, count: int) -> None:

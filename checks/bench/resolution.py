@@ -58,10 +58,12 @@ def measure(groups: int, hours: int, resolution: str | None) -> None:
     option = {} if resolution is None else {"resolution": resolution}
     functions = {"n": {"count": "*"}, "s": {"sum": "amount"}, "a": {"avg": "amount"}, "m": {"max": "amount"}}
     rule = {
-        "id": "long", "stream": "transactions", "group_by": ["customer_id"],
+        "id": "long",
+        "stream": "transactions",
+        "group_by": ["customer_id"],
         "measures": {name: {**function, "over": f"{hours}h", **option} for name, function in functions.items()},
         "when": "n > 1000000000 AND s > a AND m > 0",
-    }  # fmt: skip
+    }
     ruleset = RuleSet.of([parse_rule(rule, streams)], 0)
     warm = Engine(streams["transactions"], ruleset)
     for at in range(10):

@@ -59,10 +59,14 @@ class Drained:
     def as_json(self, executors: int) -> dict[str, Any]:
         """For a JSON line."""
         return {
-            "name": f"parts on {executors} executors", "events/s": round(self.rate),
-            "batch ms": self.parts, "a bucket's ms": self.buckets, "moved": round(self.moved, 3),
-            "entries read again": self.restored, "MB of all Pythons": round(self.megabytes),
-        }  # fmt: skip
+            "name": f"parts on {executors} executors",
+            "events/s": round(self.rate),
+            "batch ms": self.parts,
+            "a bucket's ms": self.buckets,
+            "moved": round(self.moved, 3),
+            "entries read again": self.restored,
+            "MB of all Pythons": round(self.megabytes),
+        }
 
 
 def environment_of(cluster: SparkCluster) -> dict[str, str]:

@@ -71,12 +71,16 @@ def most(costs: Costs, cores: int, zipf: float) -> dict[str, Any]:
             rows = min(rows, _SHUFFLE_KEYS * events)
             shuffled = costs.local.shuffled.each * events + costs.local.shuffled.fixed * rows
             best = {
-                "value": round(events / _LONGEST), "unit": "events/s", "shuffle_partitions": partitions,
+                "value": round(events / _LONGEST),
+                "unit": "events/s",
+                "shuffle_partitions": partitions,
                 "limit": max(parts, key=parts.__getitem__),
                 "seconds": {name: round(took, 3) for name, took in parts.items()},
-                "shuffled MB": round(shuffled / 1e6, 1), "blocks": partitions * partitions,
-                "fullest over mean partition": round(fullest, 2), "ms of an empty batch": round(1000 * empty),
-            }  # fmt: skip
+                "shuffled MB": round(shuffled / 1e6, 1),
+                "blocks": partitions * partitions,
+                "fullest over mean partition": round(fullest, 2),
+                "ms of an empty batch": round(1000 * empty),
+            }
     return {"name": f"extrapolated: {cores} cores, Zipf {zipf}", **best}
 
 

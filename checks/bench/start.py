@@ -40,9 +40,11 @@ def wait_there(settings: Settings, seed: int) -> None:
         now = time.time()
         for event in events(_WAITING, hot=0, seed=seed):
             client.send(
-                "transactions", key=event[1].encode(), value=message(event, int(now * 1000)),
+                "transactions",
+                key=event[1].encode(),
+                value=message(event, int(now * 1000)),
                 headers=[("sent_at", b"%d" % int(now * 1_000_000))],
-            )  # fmt: skip
+            )
 
 
 def first_output(name: str, settings: Settings, folder: Path, seed: int, *, steady: bool = False) -> float:

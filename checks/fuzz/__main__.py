@@ -74,9 +74,14 @@ def rules(options: argparse.Namespace, findings: Findings) -> Iterator[dict[str,
     if grown > _RULES_MEMORY:
         findings.add("memory of rules", f"{grown} MB more than at the start")
     yield {
-        "name": "hostile rules", "rules": options.rules, "seed": options.seed, **verdicts,
-        "longest_s": round(longest, 2), "grown_mb": grown, "seconds": round(time.monotonic() - began, 1),
-    }  # fmt: skip
+        "name": "hostile rules",
+        "rules": options.rules,
+        "seed": options.seed,
+        **verdicts,
+        "longest_s": round(longest, 2),
+        "grown_mb": grown,
+        "seconds": round(time.monotonic() - began, 1),
+    }
 
 
 def _resident() -> int:

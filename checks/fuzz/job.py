@@ -57,15 +57,36 @@ _BEGIN = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
 _SPAN = 300_000_000
 _SECONDS = 240.0
 _LIMIT = Decimal(100)
-RULES = [{**rule, "effective": "2000-01-01T00:00:00Z"} for rule in (
-    {"id": "large", "stream": "transactions", "group_by": ["customer_id"], "when": f"amount > {_LIMIT}",
-     "description": "{amount} of {customer_id} at {terminal_id}"},
-    {"id": "burst", "stream": "transactions", "group_by": ["terminal_id"], "when": "payments >= 3 AND most > 10",
-     "measures": {"payments": {"count": "*", "over": "5m"}, "most": {"max": "amount", "over": "5m"},
-                  "first": {"first": "customer_id", "over": "5m"}}},
-    {"id": "failing", "stream": "logins", "group_by": ["customer_id"], "when": "failures >= 2",
-     "measures": {"failures": {"count": "*", "over": "5m", "where": "status = 'FAIL'"}}},
-)]  # fmt: skip
+RULES = [
+    {**rule, "effective": "2000-01-01T00:00:00Z"}
+    for rule in (
+        {
+            "id": "large",
+            "stream": "transactions",
+            "group_by": ["customer_id"],
+            "when": f"amount > {_LIMIT}",
+            "description": "{amount} of {customer_id} at {terminal_id}",
+        },
+        {
+            "id": "burst",
+            "stream": "transactions",
+            "group_by": ["terminal_id"],
+            "when": "payments >= 3 AND most > 10",
+            "measures": {
+                "payments": {"count": "*", "over": "5m"},
+                "most": {"max": "amount", "over": "5m"},
+                "first": {"first": "customer_id", "over": "5m"},
+            },
+        },
+        {
+            "id": "failing",
+            "stream": "logins",
+            "group_by": ["customer_id"],
+            "when": "failures >= 2",
+            "measures": {"failures": {"count": "*", "over": "5m", "where": "status = 'FAIL'"}},
+        },
+    )
+]
 
 
 @dataclass
@@ -126,10 +147,15 @@ def environment_of(settings: Settings) -> dict[str, str]:
     return {
         f"{PREFIX}{name}": str(value)
         for name, value in {
-            "BOOTSTRAP_SERVERS": settings.bootstrap, "DATA_DIR": settings.data_dir, "ARRIVAL": "producer",
-            "ACTIVATION_DELAY": "0s", "DRIVER_MEMORY": _HEAP, "WARM_UP_BATCHES": 0, "SPARK_MASTER": "local[2]",
+            "BOOTSTRAP_SERVERS": settings.bootstrap,
+            "DATA_DIR": settings.data_dir,
+            "ARRIVAL": "producer",
+            "ACTIVATION_DELAY": "0s",
+            "DRIVER_MEMORY": _HEAP,
+            "WARM_UP_BATCHES": 0,
+            "SPARK_MASTER": "local[2]",
         }.items()
-    }  # fmt: skip
+    }
 
 
 def on_the_job(records: int, seed: int, folder: Path, findings: Findings) -> Iterator[dict[str, Any]]:
@@ -191,10 +217,16 @@ def _sent(settings: Settings, streams: Mapping[str, Stream], records: int, seed:
             if not isinstance(event, Rejection) and known[name].setdefault(identity, value) != value:
                 continue  # two events of one id: which of them is the first is a matter of their buckets
             recent[name] = [*recent[name][-200:], value]
-            promises.append(client.send(
-                stream.topic, value, key=rng.choice((b"", b"\xff", b"k")), headers=rng.choice(HEADERS),
-                partition=zlib.crc32(identity.encode()) % settings.partitions, timestamp_ms=arrival // 1000,
-            ))  # fmt: skip
+            promises.append(
+                client.send(
+                    stream.topic,
+                    value,
+                    key=rng.choice((b"", b"\xff", b"k")),
+                    headers=rng.choice(HEADERS),
+                    partition=zlib.crc32(identity.encode()) % settings.partitions,
+                    timestamp_ms=arrival // 1000,
+                )
+            )
             number += 1
             if sent < len(messages) and rng.random() < 1.5 * len(messages) / records:
                 stamp = arrival // 1000
@@ -291,8 +323,10 @@ def _accounted(
             if alert["rule_id"] == "large" and alert["stream"] == stream.name
         }
     for what, found, wanted in (
-        ("quarantined", rejected, expected.rejected), ("late", late, expected.late), ("alerts", large, expected.large),
-    ):  # fmt: skip
+        ("quarantined", rejected, expected.rejected),
+        ("late", late, expected.late),
+        ("alerts", large, expected.large),
+    ):
         if found != wanted:
             differing = sorted(map(str, set(found) ^ set(wanted)))
             findings.add(f"{stream.name}: {what}", f"{len(found)} for {len(wanted)}: {differing[:10]}")
@@ -304,10 +338,15 @@ def _accounted(
         findings.add(f"{stream.name}: counts", (counts, wanted_counts, expected.late_again))
     used = expected.usable - expected.duplicates - len(expected.late)
     return {
-        "name": f"{stream.name} accounted for", "records": expected.usable + len(expected.rejected), "used": used,
-        "duplicates": expected.duplicates, "late": len(expected.late), "late again": again,
-        "quarantined": len(expected.rejected), "alerts": len(large),
-    }  # fmt: skip
+        "name": f"{stream.name} accounted for",
+        "records": expected.usable + len(expected.rejected),
+        "used": used,
+        "duplicates": expected.duplicates,
+        "late": len(expected.late),
+        "late again": again,
+        "quarantined": len(expected.rejected),
+        "alerts": len(large),
+    }
 
 
 def _archived(

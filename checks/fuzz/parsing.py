@@ -32,12 +32,22 @@ READINGS = {
     "event_time": "at",
     "entities": ["who"],
     "fields": {
-        "id": "string", "at": "timestamp", "who": "string", "amount": "decimal(12,2)", "fine": "decimal(18,18)",
-        "whole": "decimal(12,0)", "number": "int64", "ratio": "double", "flag": "boolean", "seen": "timestamp",
-        "note": {"type": "string", "optional": True}, "fee": {"type": "decimal(12,2)", "optional": True},
-        "until": {"type": "timestamp", "optional": True}, "coin": "decimal(18,8)",
+        "id": "string",
+        "at": "timestamp",
+        "who": "string",
+        "amount": "decimal(12,2)",
+        "fine": "decimal(18,18)",
+        "whole": "decimal(12,0)",
+        "number": "int64",
+        "ratio": "double",
+        "flag": "boolean",
+        "seen": "timestamp",
+        "note": {"type": "string", "optional": True},
+        "fee": {"type": "decimal(12,2)", "optional": True},
+        "until": {"type": "timestamp", "optional": True},
+        "coin": "decimal(18,8)",
     },
-}  # fmt: skip
+}
 
 
 def streams() -> dict[str, Stream]:
@@ -60,17 +70,20 @@ def good_events(seed: int) -> dict[str, list[dict[str, str]]]:
     rng = random.Random(seed)
     found["readings"] = [
         {
-            "id": event["transaction_id"], "at": event["event_time"], "who": event["customer_id"],
+            "id": event["transaction_id"],
+            "at": event["event_time"],
+            "who": event["customer_id"],
             "amount": rng.choice((event["amount"], json.dumps(event["amount"]))),
             "fine": f"{rng.choice(('0.', '0.000'))}{rng.randrange(10**11)}",
             "coin": f"{rng.randrange(10**8)}.{rng.randrange(10**3)}",
             "whole": str(rng.randrange(10**12)),
             "number": str(rng.randrange(-(2 ** (bits := rng.choice((31, 31, 31, 63)))), 2**bits)),
             "ratio": rng.choice((f"{rng.random():.6f}", f"{rng.random():.6f}", repr(rng.lognormvariate(0, 20)))),
-            "flag": rng.choice(("true", "false", "null")), "seen": str(rng.randrange(10**12, 2 * 10**12)),
+            "flag": rng.choice(("true", "false", "null")),
+            "seen": str(rng.randrange(10**12, 2 * 10**12)),
         }
         for event in found["transactions"]
-    ]  # fmt: skip
+    ]
     for reading, event in zip(found["readings"], found["transactions"], strict=True):
         optional = {"note": event["terminal_id"], "fee": event["amount"], "until": event["event_time"]}
         reading.update(rng.sample(list(optional.items()), rng.randrange(4)))
@@ -101,8 +114,13 @@ def agreement(records: int, seed: int, findings: Findings) -> dict[str, Any]:
         batch = [sources[name].record() for _ in range(min(_BATCH, records - at))]
         counts += _compared(declared[name], batch, findings)
         log_progress(f"{at + len(batch):,} records compared after {time.monotonic() - began:.0f} s")
-    return {"name": "records read alike by columns and one by one", "records": records, "seed": seed, **counts,
-            "seconds": round(time.monotonic() - began, 1)}  # fmt: skip
+    return {
+        "name": "records read alike by columns and one by one",
+        "records": records,
+        "seed": seed,
+        **counts,
+        "seconds": round(time.monotonic() - began, 1),
+    }
 
 
 def _compared(stream: Stream, batch: Sequence[Hostile], findings: Findings) -> Counter[str]:

@@ -39,14 +39,38 @@ _LONGEST_ALERT = 1_000_000
 _NOON = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
 _SECOND = 1_000_000
 _VALUES: dict[Kind, tuple[Any, ...]] = {
-    Kind.STRING: ("a", "a", None, "", "é😀", "a\0b", "a\tb\nc", "x" * MAX_STRING, "c000001", "%_", "\x01" * MAX_STRING,
-                  "a"),
+    Kind.STRING: (
+        "a",
+        "a",
+        None,
+        "",
+        "é😀",
+        "a\0b",
+        "a\tb\nc",
+        "x" * MAX_STRING,
+        "c000001",
+        "%_",
+        "\x01" * MAX_STRING,
+        "a",
+    ),
     Kind.INT64: (0, 1, -1, None, 2**63 - 1, -(2**63), 5, 5, 10**18, -(10**18), 2**53 + 1, 7),
     Kind.DOUBLE: (0.0, -0.0, 1.5, None, 1.7e308, -1.7e308, 5e-324, 1e300, 0.1, 0.2, -1.5, 3.0),
     Kind.BOOLEAN: (True, False, None, True, True, False, False, True, None, True, False, True),
-    Kind.TIMESTAMP: (0, 1, None, MIN_TIMESTAMP, MAX_TIMESTAMP, -1, _NOON, _NOON, _NOON + 1, 86_400_000_000, None,
-                     _NOON),
-}  # fmt: skip
+    Kind.TIMESTAMP: (
+        0,
+        1,
+        None,
+        MIN_TIMESTAMP,
+        MAX_TIMESTAMP,
+        -1,
+        _NOON,
+        _NOON,
+        _NOON + 1,
+        86_400_000_000,
+        None,
+        _NOON,
+    ),
+}
 
 
 @dataclass

@@ -67,10 +67,12 @@ class _Site:
                 is_late = rng.random() < 0.01
                 amount = rng.randrange(1, 2 * _LARGE * 100) / 100
                 payment = {
-                    "transaction_id": f"t{number}", "event_time": iso_text(arrival - (900 * _SECOND if is_late else 0)),
-                    "customer_id": f"c{rng.randrange(50)}", "terminal_id": f"m{rng.randrange(20)}",
+                    "transaction_id": f"t{number}",
+                    "event_time": iso_text(arrival - (900 * _SECOND if is_late else 0)),
+                    "customer_id": f"c{rng.randrange(50)}",
+                    "terminal_id": f"m{rng.randrange(20)}",
                     "amount": f"{amount:.2f}",
-                }  # fmt: skip
+                }
                 if amount > _LARGE and not is_late:
                     self.large.add(f"t{number}")
                 value, partition = json.dumps(payment).encode(), number % self.settings.partitions
@@ -103,9 +105,14 @@ class _Site:
     def run(self, *arguments: str, code: int = 0) -> str:
         """The output of one of our commands; a finding where it ends with another code than that."""
         done = subprocess.run(
-            [sys.executable, "-m", "nightjar", *arguments], env={**os.environ, **self.environment},
-            cwd=self.folder, capture_output=True, text=True, timeout=900, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "nightjar", *arguments],
+            env={**os.environ, **self.environment},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
         if done.returncode != code or "Traceback" in done.stderr:
             self.findings.add(f"nightjar {arguments[0]}", f"code {done.returncode}: {done.stderr[-3000:]}")
         return done.stdout
@@ -161,10 +168,15 @@ def _watched(site: _Site) -> dict[str, Any]:
         "answers": (state.driver or {}).get("rules", {}).get("skipped"),
         "answers and clocks": sum(state.counts(stream).get("skipped", 0) for stream in load_streams()),
     }
-    site.expect("hostile records counted", counted, {
-        "reports": forged[settings.job_progress_topic], "answers": forged[answers],
-        "answers and clocks": forged[answers] + forged[settings.clock_topic],
-    })  # fmt: skip
+    site.expect(
+        "hostile records counted",
+        counted,
+        {
+            "reports": forged[settings.job_progress_topic],
+            "answers": forged[answers],
+            "answers and clocks": forged[answers] + forged[settings.clock_topic],
+        },
+    )
     site.run("status", "--json")  # its exit code says that the job runs
     site.run("status")
     tail = site.run("alerts", "tail", "--from-beginning", "--json", "--count", str(alerts))
@@ -201,9 +213,12 @@ def _night(site: _Site) -> dict[str, Any]:
     settings = site.settings
     site.run("archive", "--json")
     places = {
-        settings.alerts_topic: ALERTS, settings.late_events_topic: LATE_EVENTS, settings.quarantine_topic: QUARANTINE,
-        settings.rule_status_topic: RULE_STATUS, settings.job_progress_topic: PROGRESS,
-    }  # fmt: skip
+        settings.alerts_topic: ALERTS,
+        settings.late_events_topic: LATE_EVENTS,
+        settings.quarantine_topic: QUARANTINE,
+        settings.rule_status_topic: RULE_STATUS,
+        settings.job_progress_topic: PROGRESS,
+    }
     unreadable = {}
     for topic, table in places.items():
         with Reader(settings, topic) as reader:

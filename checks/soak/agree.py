@@ -69,42 +69,99 @@ class Case:
 
 
 CASES = [
-    Case("count-10m", "customer_id", {
-        "n": Measure("count", "*", "10m"), "large": Measure("count", "*", "1h", where="AMOUNT >= {100}"),
-    }, "n >= 3 OR large >= 2"),
-    Case("sum-1d", "customer_id", {
-        "spent": Measure("sum", "AMOUNT", "1d"), "before": Measure("sum", "AMOUNT", "1d", excluding=True),
-    }, "spent > {400} AND before > {200}"),
-    Case("avg-30d", "customer_id", {
-        "usual": Measure("avg", "AMOUNT", "30d", excluding=True), "n": Measure("count", "*", "30d", excluding=True),
-    }, "n >= 5 AND AMOUNT > 3 * usual"),
-    Case("range-7d", "customer_id", {
-        "least": Measure("min", "AMOUNT", "7d"), "most": Measure("max", "AMOUNT", "7d", excluding=True),
-    }, "AMOUNT > most AND least < {5}", where="AMOUNT > {2}"),
-    Case("spread-30d", "customer_id", {
-        "mean": Measure("avg", "AMOUNT", "30d"), "spread": Measure("stddev", "AMOUNT", "30d"),
-    }, "AMOUNT > mean + 3 * spread"),
-    Case("terminals-1d", "customer_id", {
-        "terminals": Measure("count_distinct", "terminal_id", "1d"),
-        "month": Measure("count_distinct", "terminal_id", "30d", where="AMOUNT >= {50}"),
-    }, "terminals >= 6 OR month >= 40"),
-    Case("moved-3d", "customer_id", {
-        "before": Measure("last", "terminal_id", "3d", excluding=True),
-        "oldest": Measure("first", "terminal_id", "3d"),
-    }, "before <> terminal_id AND oldest = terminal_id"),
-    Case("here-30d", "customer_id", {
-        "here": Measure("count", "*", "30d", per="terminal_id", excluding=True),
-        "paid_here": Measure("sum", "AMOUNT", "14d", per="terminal_id"),
-    }, "here >= 8 OR paid_here > {900}"),
-    Case("terminal-30d", "terminal_id", {
-        "customers": Measure("count_distinct", "customer_id", "30d"), "taken": Measure("sum", "AMOUNT", "7d"),
-        "most": Measure("max", "AMOUNT", "30d", excluding=True),
-    }, "taken > {1500} OR AMOUNT > most AND customers > 20"),
-    Case("since-12h", "terminal_id", {
-        "small": Measure("count", "*", "12h", where="AMOUNT < {20}", since="AMOUNT >= {100}"),
-        "spread": Measure("stddev", "AMOUNT", "2d", where="AMOUNT < {150}"),
-    }, "small >= 2 OR spread > {60}"),
-]  # fmt: skip
+    Case(
+        "count-10m",
+        "customer_id",
+        {
+            "n": Measure("count", "*", "10m"),
+            "large": Measure("count", "*", "1h", where="AMOUNT >= {100}"),
+        },
+        "n >= 3 OR large >= 2",
+    ),
+    Case(
+        "sum-1d",
+        "customer_id",
+        {
+            "spent": Measure("sum", "AMOUNT", "1d"),
+            "before": Measure("sum", "AMOUNT", "1d", excluding=True),
+        },
+        "spent > {400} AND before > {200}",
+    ),
+    Case(
+        "avg-30d",
+        "customer_id",
+        {
+            "usual": Measure("avg", "AMOUNT", "30d", excluding=True),
+            "n": Measure("count", "*", "30d", excluding=True),
+        },
+        "n >= 5 AND AMOUNT > 3 * usual",
+    ),
+    Case(
+        "range-7d",
+        "customer_id",
+        {
+            "least": Measure("min", "AMOUNT", "7d"),
+            "most": Measure("max", "AMOUNT", "7d", excluding=True),
+        },
+        "AMOUNT > most AND least < {5}",
+        where="AMOUNT > {2}",
+    ),
+    Case(
+        "spread-30d",
+        "customer_id",
+        {
+            "mean": Measure("avg", "AMOUNT", "30d"),
+            "spread": Measure("stddev", "AMOUNT", "30d"),
+        },
+        "AMOUNT > mean + 3 * spread",
+    ),
+    Case(
+        "terminals-1d",
+        "customer_id",
+        {
+            "terminals": Measure("count_distinct", "terminal_id", "1d"),
+            "month": Measure("count_distinct", "terminal_id", "30d", where="AMOUNT >= {50}"),
+        },
+        "terminals >= 6 OR month >= 40",
+    ),
+    Case(
+        "moved-3d",
+        "customer_id",
+        {
+            "before": Measure("last", "terminal_id", "3d", excluding=True),
+            "oldest": Measure("first", "terminal_id", "3d"),
+        },
+        "before <> terminal_id AND oldest = terminal_id",
+    ),
+    Case(
+        "here-30d",
+        "customer_id",
+        {
+            "here": Measure("count", "*", "30d", per="terminal_id", excluding=True),
+            "paid_here": Measure("sum", "AMOUNT", "14d", per="terminal_id"),
+        },
+        "here >= 8 OR paid_here > {900}",
+    ),
+    Case(
+        "terminal-30d",
+        "terminal_id",
+        {
+            "customers": Measure("count_distinct", "customer_id", "30d"),
+            "taken": Measure("sum", "AMOUNT", "7d"),
+            "most": Measure("max", "AMOUNT", "30d", excluding=True),
+        },
+        "taken > {1500} OR AMOUNT > most AND customers > 20",
+    ),
+    Case(
+        "since-12h",
+        "terminal_id",
+        {
+            "small": Measure("count", "*", "12h", where="AMOUNT < {20}", since="AMOUNT >= {100}"),
+            "spread": Measure("stddev", "AMOUNT", "2d", where="AMOUNT < {150}"),
+        },
+        "small >= 2 OR spread > {60}",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -239,10 +296,20 @@ def main() -> None:
         (place / "streams.toml").write_text(f"{STREAM}{dialect.amount} = {declared}\n")
         (place / "rules.yaml").write_text(yaml.safe_dump([dialect.rule(case) for case in CASES]))
         command = [
-            str(Path(sys.executable).with_name("nightjar")), "evaluate", "--stream", "transactions", "--measures",
-            "--rules", str(place / "rules.yaml"), "--streams", str(place / "streams.toml"),
-            "--events", str(path), "--out", str(place / "out.parquet"),
-        ]  # fmt: skip
+            str(Path(sys.executable).with_name("nightjar")),
+            "evaluate",
+            "--stream",
+            "transactions",
+            "--measures",
+            "--rules",
+            str(place / "rules.yaml"),
+            "--streams",
+            str(place / "streams.toml"),
+            "--events",
+            str(path),
+            "--out",
+            str(place / "out.parquet"),
+        ]
         seconds = timed(lambda: subprocess.run(command, check=True, stdout=sys.stderr))
         got = duckdb.connect()
         got.register("events", events_of(path, dialect.amount))

@@ -229,9 +229,15 @@ def main() -> None:
     days = -(-options.kills // options.each)
     streams = load_streams()
     simulation = Options(
-        events=options.events * days, days=days, customers=max(200, options.events // 10),
-        terminals=max(50, options.events // 60), logins=0.5, fraud=0.02, start=FIRST, seed=options.seed,
-    )  # fmt: skip
+        events=options.events * days,
+        days=days,
+        customers=max(200, options.events // 10),
+        terminals=max(50, options.events // 60),
+        logins=0.5,
+        fraud=0.02,
+        start=FIRST,
+        seed=options.seed,
+    )
     with terminated_as_interrupt(), ExitStack() as running:
         folder = running.enter_context(own_settings()).data_dir
         cluster = None

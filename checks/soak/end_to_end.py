@@ -304,9 +304,14 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
     stream = streams[STREAM]
     widest = int(options.window_hours * _HOUR) if options.window_hours else options.days * _DAY // 6
     flaws = ReplayOptions(
-        late=options.late, disorder=options.disorder, duplicates=options.duplicates, malformed=options.malformed,
-        seed=options.seed, max_delay=stream.allowed_lateness * 9 // 10, max_late=widest // 2,
-    )  # fmt: skip
+        late=options.late,
+        disorder=options.disorder,
+        duplicates=options.duplicates,
+        malformed=options.malformed,
+        seed=options.seed,
+        max_delay=stream.allowed_lateness * 9 // 10,
+        max_late=widest // 2,
+    )
     with stage("planning the history"):
         share = planned(events_of(options).cast(stream.schema), stream, flaws)
         history = history_of({STREAM: share}, microseconds(pc.min(share.events["event_time"]).as_py()))

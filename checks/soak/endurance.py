@@ -104,8 +104,12 @@ def print_latencies(tally: Tally, before: dict[str, int]) -> None:
         quarters = [round(float(np.median(part))) for part in np.array_split(each, 4) if part.size]
         fact(
             f"latency, ms: {name}",
-            alerts=each.size, p50=round(p50), p99=round(p99), most=round(each.max()), p50_of_each_quarter=quarters,
-        )  # fmt: skip
+            alerts=each.size,
+            p50=round(p50),
+            p99=round(p99),
+            most=round(each.max()),
+            p50_of_each_quarter=quarters,
+        )
 
 
 def memory_checks(quarters: dict[str, dict[str, Any]], minutes: int, window_minutes: int) -> list[Check]:

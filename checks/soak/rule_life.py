@@ -225,9 +225,14 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
     streams = load_streams(declared)
     stream, widest = streams[STREAM], options.days * _DAY // 6
     flaws = ReplayOptions(
-        late=options.late, disorder=options.disorder, duplicates=options.duplicates, malformed=options.malformed,
-        seed=options.seed, max_delay=stream.allowed_lateness * 9 // 10, max_late=widest // 2,
-    )  # fmt: skip
+        late=options.late,
+        disorder=options.disorder,
+        duplicates=options.duplicates,
+        malformed=options.malformed,
+        seed=options.seed,
+        max_delay=stream.allowed_lateness * 9 // 10,
+        max_late=widest // 2,
+    )
     with stage("planning the history"):
         events: pa.Table = simulated(options.generated, options.days, options.seed)
         share = planned(events.cast(stream.schema), stream, flaws)

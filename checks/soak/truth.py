@@ -77,9 +77,14 @@ def compared(job: tuple[int, int, bool]) -> Chunk:
 
     @seed(number)
     @settings(
-        max_examples=examples, database=None, deadline=None, phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=[*HealthCheck], verbosity=Verbosity.quiet, report_multiple_bugs=False,
-    )  # fmt: skip
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=[*HealthCheck],
+        verbosity=Verbosity.quiet,
+        report_multiple_bugs=False,
+    )
     @given(large_histories(LARGE) if large else runs() if number % 2 else histories())
     def agree(history: AnyHistory) -> None:
         try:

@@ -35,12 +35,27 @@ NIGHTS = "/api/v2/dags/nightly_backfill/dagRuns"
 
 # Parts that run until they are stopped, with the user that may kill their processes (none: the container's own).
 PARTS: Mapping[str, str | None] = {
-    "kafka": None, "object-store": None, "postgres": "postgres", "spark-master": None, "spark-worker-1": None,
-    "spark-worker-2": None, "job": None, "metrics": None, "connect": None, "airflow": None, "airflow-scheduler": None,
-    "airflow-dag-processor": None, "airflow-triggerer": None,
-}  # fmt: skip
-RULE = {"id": "large", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 100",
-        "description": "{customer_id} paid {amount}"}  # fmt: skip
+    "kafka": None,
+    "object-store": None,
+    "postgres": "postgres",
+    "spark-master": None,
+    "spark-worker-1": None,
+    "spark-worker-2": None,
+    "job": None,
+    "metrics": None,
+    "connect": None,
+    "airflow": None,
+    "airflow-scheduler": None,
+    "airflow-dag-processor": None,
+    "airflow-triggerer": None,
+}
+RULE = {
+    "id": "large",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "amount > 100",
+    "description": "{customer_id} paid {amount}",
+}
 
 
 def _succeeds(*command: str) -> bool:
@@ -72,9 +87,14 @@ class Site:
         """Run `docker compose`; its standard output. code: the exit code to expect; None: any."""
         command = ["docker", "compose", "--project-name", PROJECT, *arguments]
         done = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
+            command,
+            cwd=ROOT,
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            check=False,
             timeout=seconds,
-        )  # fmt: skip
+        )
         assert code in (None, done.returncode), f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
         return done.stdout
 
@@ -86,9 +106,12 @@ class Site:
         """Run the backup's script."""
         return subprocess.run(
             [ROOT / "deploy" / "compose" / "backup.sh", action, file],
-        check=False, capture_output=True, text=True, timeout=300,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=300,
             env={**os.environ, **self.environment, "COMPOSE_PROJECT_NAME": PROJECT},
-        )  # fmt: skip
+        )
 
     def run(self, service: str, *arguments: str, file: Path | None = None, code: int = 0) -> str:
         """Run a command with a login; a file of the test is /input in the container."""
@@ -105,9 +128,11 @@ class Site:
         ca.write_text(self.secret(f"{login}/ca.pem"))
         password.write_text(self.secret(f"{login}/kafka-password"))
         security = {
-            "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
-            "ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca),
-        }  # fmt: skip
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(ca),
+        }
         address = f"localhost:{self.environment['KAFKA_PORT']}"
         return load_settings(
             bootstrap_servers=address, kafka=security, kafka_username=f"nightjar-{login}", kafka_password_file=password
@@ -134,9 +159,12 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Built and started; removed at the end, with its data."""
     environment = {
-        "AIRFLOW_PORT": str(free_port()), "KAFKA_PORT": str(free_port()), "ARRIVAL": "producer",
-        "COMPOSE_PROFILES": "rules-table", "DEMO_SPEED": "7200",
-    }  # fmt: skip
+        "AIRFLOW_PORT": str(free_port()),
+        "KAFKA_PORT": str(free_port()),
+        "ARRIVAL": "producer",
+        "COMPOSE_PROFILES": "rules-table",
+        "DEMO_SPEED": "7200",
+    }
     made = Site(tmp_path_factory.mktemp("compose"), environment)
     made.remove("--volumes")
     try:
@@ -147,8 +175,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.remove("--volumes")
     left = subprocess.run(
         ["docker", "volume", "ls", "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert left == ""
 
 
@@ -170,9 +200,22 @@ def send(site: Site, first: int, hour: float, *options: str) -> None:
     copied = file.rename(file.with_suffix(".sent.csv"))
     mounted = f"{copied}:/input.csv:ro"
     site.compose(
-        "run", "--rm", "--no-deps", "-T", "--volume", mounted, "producer", "replay", "/input.csv", "--stream",
-        "transactions", "--keep-times", "--speed", "max", *options,
-    )  # fmt: skip
+        "run",
+        "--rm",
+        "--no-deps",
+        "-T",
+        "--volume",
+        mounted,
+        "producer",
+        "replay",
+        "/input.csv",
+        "--stream",
+        "transactions",
+        "--keep-times",
+        "--speed",
+        "max",
+        *options,
+    )
 
 
 def alerts(site: Site) -> dict[str, str]:
@@ -206,8 +249,13 @@ def test_a_login_does_its_part_only(site: Site) -> None:
     """The producer cannot read alerts."""
     refused = subprocess.run(
         ["docker", "compose", "--project-name", PROJECT, "run", "--rm", "--no-deps", "-T", "producer", "rules", "list"],
-        cwd=ROOT, env={**os.environ, **site.environment}, capture_output=True, text=True, check=False, timeout=180,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, **site.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
     assert refused.returncode == 2
     assert "or this login may not read it" in refused.stderr
 

@@ -112,10 +112,22 @@ def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], c
     streams = load_streams(settings.streams)
     rules = parse_rules(request.text, streams, where="rules")
     command = [
-        sys.executable, "-m", "nightjar", "backtest", "--rules", str(drafts), "--from", request.first.isoformat(),
-        "--to", request.last.isoformat(), "--html", str(report), "--json",
-        "--reason", request.reason,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "nightjar",
+        "backtest",
+        "--rules",
+        str(drafts),
+        "--from",
+        request.first.isoformat(),
+        "--to",
+        request.last.isoformat(),
+        "--html",
+        str(report),
+        "--json",
+        "--reason",
+        request.reason,
+    ]
     if request.threshold is not None:
         command += ["--threshold", request.threshold]
     last = ""

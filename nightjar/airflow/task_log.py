@@ -138,6 +138,11 @@ def wrapped(text: str) -> list[str]:
     """The text in lines of WIDTH; an address or a path is not divided. Further lines are indented."""
     indent = " " * (len(text) - len(text.lstrip()) + 2)
     return textwrap.wrap(
-        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True,
+        text,
+        WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
         replace_whitespace=False,
-    ) or [text]  # fmt: skip
+    ) or [text]

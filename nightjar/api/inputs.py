@@ -91,9 +91,10 @@ def _arrow(events: Any) -> pa.Table:
     if hasattr(events, "__arrow_c_stream__"):  # DuckDB's and others'
         return pa.table(events)
     raise EventsError(
-        f"are a {type(events).__name__}", where="events",
+        f"are a {type(events).__name__}",
+        where="events",
         remedy="Give a table of Arrow, Polars, pandas or Spark, or the path of a file",
-    )  # fmt: skip
+    )
 
 
 def day_from(day: date | str, name: str) -> date:

@@ -79,7 +79,13 @@ def _causes(
             if not mine.height:
                 continue
             finder = CauseFinder(
-                stream, rules, group_by, table, published=published, consumed=consumed, began={},
+                stream,
+                rules,
+                group_by,
+                table,
+                published=published,
+                consumed=consumed,
+                began={},
                 lateness=frozenset(value for _, value in reported.get(name, ())),
-            )  # fmt: skip
+            )
             yield finder.causes(mine)

@@ -14,6 +14,8 @@ def prepare(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
     elif folder.stat().st_mode & _OTHERS:
         structlog.get_logger().warning(
-            "data_dir_open_to_others", folder=str(folder), mode=f"{folder.stat().st_mode & 0o777:o}",
+            "data_dir_open_to_others",
+            folder=str(folder),
+            mode=f"{folder.stat().st_mode & 0o777:o}",
             remedy="chmod 700: it holds events, checkpoints and passwords",
-        )  # fmt: skip
+        )

@@ -26,9 +26,11 @@ STREAM, BACKFILL = "stream", "backfill"
 _POSITIVE = {"minimum": 1}
 _FLAT = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}}
 _KINDS = {
-    pa.string(): Kind.STRING, pa.int64(): Kind.INT64, INSTANT: Kind.TIMESTAMP,
+    pa.string(): Kind.STRING,
+    pa.int64(): Kind.INT64,
+    INSTANT: Kind.TIMESTAMP,
     pa.bool_(): Kind.BOOLEAN,
-}  # fmt: skip
+}
 
 # Descriptions of the columns of ALERT_SCHEMA, in any order.
 _ABOUT: dict[str, tuple[str, Row]] = {

@@ -146,8 +146,11 @@ def _timestamp(value: Any) -> int:
 
 
 _READ: dict[Kind, Callable[[Any], Any]] = {
-    Kind.STRING: _text, Kind.INT64: int64, Kind.BOOLEAN: _boolean, Kind.TIMESTAMP: _timestamp,
-}  # fmt: skip
+    Kind.STRING: _text,
+    Kind.INT64: int64,
+    Kind.BOOLEAN: _boolean,
+    Kind.TIMESTAMP: _timestamp,
+}
 _SCHEMAS: dict[Kind, Row] = {
     Kind.STRING: {"type": "string"},
     Kind.INT64: INT64,

@@ -53,25 +53,36 @@ RULE_STATUS = RecordType(
         "reasons": Member("why, for a person", schema={"type": "array", "items": {"type": "string"}}, is_json=True),
         "event_id": Member("of FAILED: the event at which the measure does not fit its type", optional=True),
         "message": Member("the message answered: topic, partition and offset, joined by hyphens", optional=True),
-        "rule": Member("the rule as the message published or approved it", schema={"type": "object"}, is_json=True,
-                       optional=True),
+        "rule": Member(
+            "the rule as the message published or approved it", schema={"type": "object"}, is_json=True, optional=True
+        ),
         # The shuffle key. Topics and checkpoints hold it under this name, which it had in earlier releases.
         "route": Member("the field by whose value the rule's events are assigned to buckets", optional=True),
         "approver": Member("who approved the version; its author and reason are in the rule", optional=True),
         "approval_reason": Member("the reason for the approval", optional=True),
-        "superseded_by": Member("of SUPERSEDED: the version that has taken its place", Kind.INT64, {"minimum": 1},
-                                optional=True),
-        "superseded_from": Member("of SUPERSEDED: event time from which that version applies; not of one "
-                                  "that was only proposed", Kind.TIMESTAMP,
-                                  optional=True),
-        "history_since": Member("of ACTIVE, where the version waited for history: the event time from which on the "
-                                "job has it", Kind.TIMESTAMP, optional=True),
+        "superseded_by": Member(
+            "of SUPERSEDED: the version that has taken its place", Kind.INT64, {"minimum": 1}, optional=True
+        ),
+        "superseded_from": Member(
+            "of SUPERSEDED: event time from which that version applies; not of one that was only proposed",
+            Kind.TIMESTAMP,
+            optional=True,
+        ),
+        "history_since": Member(
+            "of ACTIVE, where the version waited for history: the event time from which on the job has it",
+            Kind.TIMESTAMP,
+            optional=True,
+        ),
         "priming": Member("of ACTIVE: the export of the lake that the job takes in with this answer", optional=True),
-        "allowed_lateness": Member("where the answer makes, approves or activates a version: that of the stream "
-                                   "then, in microseconds", Kind.INT64, {"minimum": 0}, optional=True),
+        "allowed_lateness": Member(
+            "where the answer makes, approves or activates a version: that of the stream then, in microseconds",
+            Kind.INT64,
+            {"minimum": 0},
+            optional=True,
+        ),
     },
     _is_answer,
-)  # fmt: skip
+)
 
 
 def encoded(value: Mapping[str, Any]) -> bytes:

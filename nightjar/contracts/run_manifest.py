@@ -37,19 +37,23 @@ RUN_MANIFEST = RecordType(
         "started_at": Member("when it pinned what it reads, by its host's clock", Kind.TIMESTAMP),
         "finished_at": Member("when it ended", Kind.TIMESTAMP),
         "cut": Member("arrivals before it counted; null where it read nothing", Kind.TIMESTAMP, nullable=True),
-        "only_rules": Member("the rules it was limited to; null for all", schema={"type": "array"}, is_json=True,
-                             nullable=True),
-        "only_groups": Member("field to the values it was limited to; null for all", schema=_OBJECT, is_json=True,
-                              nullable=True),
+        "only_rules": Member(
+            "the rules it was limited to; null for all", schema={"type": "array"}, is_json=True, nullable=True
+        ),
+        "only_groups": Member(
+            "field to the values it was limited to; null for all", schema=_OBJECT, is_json=True, nullable=True
+        ),
         "versions": Member("table to the Delta version that was read", schema=_OBJECT, is_json=True),
-        "rules": Member("rule id and version, joined by a space, to its effective time; null while it waits",
-                        schema=_OBJECT, is_json=True),
+        "rules": Member(
+            "rule id and version, joined by a space, to its effective time; null while it waits",
+            schema=_OBJECT,
+            is_json=True,
+        ),
         "counts": Member("what its stages counted", schema=_OBJECT, is_json=True),
         "seconds": Member("how long each stage took", schema=_OBJECT, is_json=True),
-        "failure": Member("of a failed run: why; of a finished run: which alerts were held back",
-                          nullable=True),
+        "failure": Member("of a failed run: why; of a finished run: which alerts were held back", nullable=True),
     },
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

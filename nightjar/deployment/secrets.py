@@ -125,23 +125,28 @@ _SPARK = {"spark-defaults.conf": _spark}
 PARTS: Mapping[str, Part] = {
     "kafka": Part(KAFKA, ("broker", ("kafka", "localhost")), outside=True),
     "admin": Part(
-        NIGHTJAR, ("admin", ()),
+        NIGHTJAR,
+        ("admin", ()),
         {f"{name}.password": lambda passwords, name=name: passwords[f"kafka-{name}"] for name in (*LOGINS, TABLE)},  # type: ignore[misc]
     ),
     "postgres": Part(ROOT, ("postgres", ("postgres",)), {"password": lambda passwords: passwords["postgres"]}),
     "object-store": Part(
-        OBJECTS, ("object-store", ("object-store",)), {f"{each}.conf": _served(each) for each in (WRITER, READER)},
+        OBJECTS,
+        ("object-store", ("object-store",)),
+        {f"{each}.conf": _served(each) for each in (WRITER, READER)},
         java=True,
     ),
     "rules-database": Part(
-        CONNECT, None,
+        CONNECT,
+        None,
         {
             "pgpass": lambda passwords: f"postgres:5432:*:airflow:{passwords['postgres']}",
             "debezium-password": lambda passwords: passwords["debezium"],
         },
     ),
     "connect": Part(
-        CONNECT, None,
+        CONNECT,
+        None,
         {"passwords.properties": lambda each: f"kafka={each[f'kafka-{TABLE}']}\npostgres={each['debezium']}"},
     ),
     "spark": Part(NIGHTJAR, None, _SPARK, objects=WRITER),
@@ -154,7 +159,8 @@ PARTS: Mapping[str, Part] = {
     "metrics": Part(NIGHTJAR, ("metrics", ("metrics", "localhost")), _login("readers"), objects=READER),
     "data-docs": Part(NIGHTJAR, objects=READER),
     "airflow": Part(
-        NIGHTJAR, ("airflow", ("airflow", "localhost")),
+        NIGHTJAR,
+        ("airflow", ("airflow", "localhost")),
         {
             "database": _database,
             "fernet-key": _fernet,
@@ -164,11 +170,13 @@ PARTS: Mapping[str, Part] = {
         outside=True,
     ),
     "airflow-users": Part(
-        NIGHTJAR, None, {name: lambda passwords, name=name: passwords[f"airflow-{name}"] for name in AIRFLOW_USERS}  # type: ignore[misc]
+        NIGHTJAR,
+        None,
+        {name: lambda passwords, name=name: passwords[f"airflow-{name}"] for name in AIRFLOW_USERS},  # type: ignore[misc]
     ),
     "grafana": Part(GRAFANA, None, {"admin-password": lambda passwords: passwords["grafana"]}),
     "prometheus": Part(PROMETHEUS, ("prometheus", ("prometheus", "localhost"))),
-}  # fmt: skip
+}
 
 
 def make(root: Path, hosts: Sequence[str] = ()) -> bool:

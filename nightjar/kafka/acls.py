@@ -48,29 +48,39 @@ class TopicRoles:
 ACCESS = (
     TopicRoles(None, "events of each stream", (Role.PRODUCERS,), (Role.JOB, Role.BACKFILL)),
     TopicRoles(
-        "rules_topic", "rule messages and control messages",
-        (Role.ANALYSTS,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL),
+        "rules_topic",
+        "rule messages and control messages",
+        (Role.ANALYSTS,),
+        (Role.ANALYSTS, Role.JOB, Role.BACKFILL),
     ),
     TopicRoles(
-        "rule_status_topic", "the job's answers to them, which define the rules in force",
-        (Role.JOB,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL, Role.READERS),
+        "rule_status_topic",
+        "the job's answers to them, which define the rules in force",
+        (Role.JOB,),
+        (Role.ANALYSTS, Role.JOB, Role.BACKFILL, Role.READERS),
     ),
     TopicRoles("clock_topic", "the job's clock (arrival time)", (Role.JOB,), (Role.JOB,)),
     TopicRoles(
-        "alerts_topic", "alerts, revisions, retractions, corrections",
-        (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
+        "alerts_topic",
+        "alerts, revisions, retractions, corrections",
+        (Role.JOB, Role.BACKFILL),
+        (Role.BACKFILL, Role.READERS),
     ),
     TopicRoles(
-        "restrictions_topic", "restrictions of groups, and their lifts",
-        (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
+        "restrictions_topic",
+        "restrictions of groups, and their lifts",
+        (Role.JOB, Role.BACKFILL),
+        (Role.BACKFILL, Role.READERS),
     ),
     TopicRoles("late_events_topic", "late events", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
     TopicRoles("quarantine_topic", "unusable records", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
     TopicRoles(
-        "job_progress_topic", "progress reports of the job, and the archive's markers",
-        (Role.JOB, Role.BACKFILL), (Role.JOB, Role.BACKFILL, Role.READERS),
+        "job_progress_topic",
+        "progress reports of the job, and the archive's markers",
+        (Role.JOB, Role.BACKFILL),
+        (Role.JOB, Role.BACKFILL, Role.READERS),
     ),
-)  # fmt: skip
+)
 
 # Prefix of the ids of the transactions in which corrections are published.
 TRANSACTIONAL_IDS = "nightjar"

@@ -217,9 +217,11 @@ def _send_marker(config: LakeConfig) -> int:
 
 def _record_progress(config: LakeConfig, archived: Archived) -> None:
     row = {
-        "finished_at": datetime.now(UTC), "until": from_microseconds(archived.until),
-        "rows": json.dumps(archived.rows), "seconds": archived.seconds,
-    }  # fmt: skip
+        "finished_at": datetime.now(UTC),
+        "until": from_microseconds(archived.until),
+        "rows": json.dumps(archived.rows),
+        "seconds": archived.seconds,
+    }
     new = pa.Table.from_pylist([row], ARCHIVES.arrow)
     delta.add(config.root, ARCHIVES, new, f"{_writer(config)}-until", archived.until)
 

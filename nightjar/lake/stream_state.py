@@ -109,9 +109,10 @@ def events(
     """
     arrived = from_microseconds(max(since - stream.max_future_skew, MIN_TIMESTAMP))
     found = _records(root, stream, offsets).filter(
-        pl.col("arrival_date") >= arrived.date(), pl.col("rejected").is_null(),
+        pl.col("arrival_date") >= arrived.date(),
+        pl.col("rejected").is_null(),
         pl.col(stream.event_time) >= from_microseconds(max(since, MIN_TIMESTAMP)),
-    )  # fmt: skip
+    )
     if before is not None:
         earlier = pl.col(stream.event_time) < from_microseconds(max(before, MIN_TIMESTAMP))
         found = found.filter(earlier | _of({partition: (0, end) for partition, end in (always or {}).items()}))

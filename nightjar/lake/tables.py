@@ -30,13 +30,22 @@ if TYPE_CHECKING:
 COORDINATES = {"partition": "int", "offset": "bigint", "arrival_time": "timestamp", "arrival_date": "date"}
 
 _SPARK_TYPES = {
-    Kind.STRING: "string", Kind.INT64: "bigint", Kind.DOUBLE: "double", Kind.BOOLEAN: "boolean",
+    Kind.STRING: "string",
+    Kind.INT64: "bigint",
+    Kind.DOUBLE: "double",
+    Kind.BOOLEAN: "boolean",
     Kind.TIMESTAMP: "timestamp",
-}  # fmt: skip
+}
 _ARROW_TYPES = {
-    "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(),
-    "binary": pa.binary(), "date": pa.date32(), "timestamp": INSTANT,
-}  # fmt: skip
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": INSTANT,
+}
 
 
 @dataclass(frozen=True)
@@ -121,13 +130,25 @@ VIOLATIONS = Table("violations", {**_CONTENT, "event_date": "date"}, ("event_dat
 RECONCILIATION = Table(
     "reconciliation",
     {
-        "day": "date", "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "stream": "string",
-        "group": "string", "event_id": "string", "event_time": "timestamp", "outcome": "string", "cause": "string",
-        "stream_revision": "bigint", "stream_measures": "string", "measures": "string", "stream_muted": "boolean",
-        "muted": "boolean", "stream_overflow": "boolean",
+        "day": "date",
+        "alert_id": "string",
+        "rule_id": "string",
+        "rule_version": "bigint",
+        "stream": "string",
+        "group": "string",
+        "event_id": "string",
+        "event_time": "timestamp",
+        "outcome": "string",
+        "cause": "string",
+        "stream_revision": "bigint",
+        "stream_measures": "string",
+        "measures": "string",
+        "stream_muted": "boolean",
+        "muted": "boolean",
+        "stream_overflow": "boolean",
     },
     ("day",),
-)  # fmt: skip
+)
 CORRECTIONS = Table(
     "corrections",
     {
@@ -149,9 +170,13 @@ ARCHIVES = Table("archives", {"finished_at": "timestamp", "until": "timestamp", 
 FORGOTTEN = Table(
     "forgotten",
     {
-        "stream": "string", "partition": "int", "offset": "bigint", "event_time": "timestamp", "marks": "string",
+        "stream": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "event_time": "timestamp",
+        "marks": "string",
         "forgotten_at": "timestamp",
     },
-)  # fmt: skip
+)
 # The manifests of the backfill's runs.
 RUNS = Table("runs", _types_of(RUN_MANIFEST.members) | {"day": "date"})

@@ -128,9 +128,10 @@ class JobMetrics:
                 counted.add_metric([stream], self.state.counts(stream).get(name, 0))
             yield counted
         retained = GaugeMetricFamily(
-            "nightjar_bucket_retained_events", "Events that a bucket's engine holds for a group-by.",
+            "nightjar_bucket_retained_events",
+            "Events that a bucket's engine holds for a group-by.",
             labels=["bucket", "stream", "group_by"],
-        )  # fmt: skip
+        )
         stored = GaugeMetricFamily(
             "nightjar_bucket_state_bytes", "Size of a bucket's state in the checkpoint.", labels=["bucket", "stream"]
         )

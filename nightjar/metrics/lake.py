@@ -60,10 +60,15 @@ class LakeMetrics:
 
     def _read(self) -> Iterator[Metric]:
         sizes = {name: delta.sizes(held) for name, held in self._newest().items()}
-        yield _gauges("nightjar_lake_files", "Files of a table's newest version.", "table",
-                      {name: len(each) for name, each in sizes.items()})  # fmt: skip
-        yield _gauges("nightjar_lake_bytes", "Size of these files.", "table",
-                      {name: sum(each) for name, each in sizes.items()})  # fmt: skip
+        yield _gauges(
+            "nightjar_lake_files",
+            "Files of a table's newest version.",
+            "table",
+            {name: len(each) for name, each in sizes.items()},
+        )
+        yield _gauges(
+            "nightjar_lake_bytes", "Size of these files.", "table", {name: sum(each) for name, each in sizes.items()}
+        )
         archives, runs = archive_runs(self._root), self._whole_runs()
         if archives is not None:
             yield from _of_archives(archives)
@@ -101,22 +106,25 @@ class LakeMetrics:
 def _of_archives(archives: ArchiveRuns) -> Iterator[Metric]:
     about = "All records that arrived before it are in the lake."
     yield _gauge("nightjar_archive_until_timestamp_seconds", about, archives.last.until / 1_000_000)
-    yield _gauges("nightjar_archive_rows", "Rows that the last archive has brought to the lake.", "table",
-                  archives.last.rows)  # fmt: skip
+    yield _gauges(
+        "nightjar_archive_rows", "Rows that the last archive has brought to the lake.", "table", archives.last.rows
+    )
     if archives.last.seconds is not None:
         yield _gauge("nightjar_archive_seconds", "How long the last archive took.", archives.last.seconds)
 
 
 def _of_runs(whole: Sequence[RunManifest]) -> Iterator[Metric]:
-    runs = GaugeMetricFamily("nightjar_night_runs", "Runs of whole days in the lake, by how they ended.",
-                             labels=["state"])  # fmt: skip
+    runs = GaugeMetricFamily(
+        "nightjar_night_runs", "Runs of whole days in the lake, by how they ended.", labels=["state"]
+    )
     for state in RunState:
         runs.add_metric([state.value.replace(" ", "_")], sum(run.state is state for run in whole))
     yield runs
     if published := [run for run in whole if run.state is not RunState.DRY_RUN]:
         last = max(published, key=lambda run: run.finished_at)
-        yield _gauge("nightjar_night_last_run_failed", "Whether the newest run failed.",
-                     float(last.state is RunState.FAILED))  # fmt: skip
+        yield _gauge(
+            "nightjar_night_last_run_failed", "Whether the newest run failed.", float(last.state is RunState.FAILED)
+        )
 
 
 def _of_night(run: RunManifest) -> Iterator[Metric]:
@@ -127,15 +135,25 @@ def _of_night(run: RunManifest) -> Iterator[Metric]:
     yield _gauge("nightjar_night_finished_timestamp_seconds", "When that run finished.", run.finished_at / 1_000_000)
     for name, about in _COUNTS.items():
         yield _gauge(f"nightjar_night_{name}", about, _number(run.counts.get(name)))
-    yield _gauges("nightjar_night_alerts", "Alerts of the last finished night by outcome.", "outcome",
-                  run.counts.get("outcomes"))  # fmt: skip
-    yield _gauges("nightjar_night_differences", "Differences of the last finished night by cause.", "cause",
-                  run.counts.get("causes"))  # fmt: skip
-    yield _gauges("nightjar_night_expectations", "Expectations of the last finished night that held or gave warnings.",
-                  "result", run.counts.get("expectations"))  # fmt: skip
+    yield _gauges(
+        "nightjar_night_alerts", "Alerts of the last finished night by outcome.", "outcome", run.counts.get("outcomes")
+    )
+    yield _gauges(
+        "nightjar_night_differences",
+        "Differences of the last finished night by cause.",
+        "cause",
+        run.counts.get("causes"),
+    )
+    yield _gauges(
+        "nightjar_night_expectations",
+        "Expectations of the last finished night that held or gave warnings.",
+        "result",
+        run.counts.get("expectations"),
+    )
     yield _by_severity(run.counts.get("severities"))
-    yield _gauges("nightjar_night_stage_seconds", "How long each stage of the last finished night took.", "stage",
-                  run.seconds)  # fmt: skip
+    yield _gauges(
+        "nightjar_night_stage_seconds", "How long each stage of the last finished night took.", "stage", run.seconds
+    )
 
 
 def _gauge(name: str, about: str, value: float) -> Metric:

@@ -34,14 +34,17 @@ class PublishedCounters:
         self._names: set[str] = set()
         self._skipped = Skipped()
         self._alerts = Counter(
-            "nightjar_alerts", "Records of the alerts topic: alerts, their revisions, and retractions.",
-            ("rule", "severity", "state", "kind", "source", "muted"), registry=registry,
-        )  # fmt: skip
+            "nightjar_alerts",
+            "Records of the alerts topic: alerts, their revisions, and retractions.",
+            ("rule", "severity", "state", "kind", "source", "muted"),
+            registry=registry,
+        )
         self._latency = Histogram(
             "nightjar_alert_latency_seconds",
             "From an event's sending (header sent_at) to the arrival of the first record of its alert.",
-            buckets=_LATENCIES, registry=registry,
-        )  # fmt: skip
+            buckets=_LATENCIES,
+            registry=registry,
+        )
         self._late = Counter("nightjar_late_events", "Late events.", ("stream",), registry=registry)
         self._quarantined = Counter(
             "nightjar_quarantined_records", "Records that cannot be used.", ("stream", "reason"), registry=registry
@@ -50,9 +53,11 @@ class PublishedCounters:
             "nightjar_restrictions", "Restrictions, and their lifts.", ("rule", "kind", "source"), registry=registry
         )
         self._answers = Counter(
-            "nightjar_rule_answers", "Answers to rule messages, and failures of measures.", ("status",),
+            "nightjar_rule_answers",
+            "Answers to rule messages, and failures of measures.",
+            ("status",),
             registry=registry,
-        )  # fmt: skip
+        )
         self._unusable = Counter(
             "nightjar_skipped_records", "Records that do not belong on their topic.", ("topic",), registry=registry
         )

@@ -57,9 +57,10 @@ class Endpoint:
             raise SettingsError("TLS needs three files", where="metrics_*", remedy=remedy)
         if not _is_here(host):
             raise SettingsError(
-                f"{host!r} can be reached from other machines, without authentication", where="metrics_host",
+                f"{host!r} can be reached from other machines, without authentication",
+                where="metrics_host",
                 remedy=f"{remedy}; or listen on 127.0.0.1",
-            )  # fmt: skip
+            )
         return cls(host, settings.metrics_port, None)
 
 
@@ -73,9 +74,10 @@ class MetricsServer:
             self._server = make_server(endpoint.host, endpoint.port, application, _Threading, _Handler)
         except OSError as failure:
             raise SettingsError(
-                f"cannot listen on {endpoint.host}:{endpoint.port} ({failure.strerror})", where="metrics_port",
+                f"cannot listen on {endpoint.host}:{endpoint.port} ({failure.strerror})",
+                where="metrics_port",
                 remedy="Another program may use it: choose another port",
-            ) from None  # fmt: skip
+            ) from None
         if endpoint.tls is not None:
             self._server.socket = _context(*endpoint.tls).wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False

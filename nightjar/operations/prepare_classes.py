@@ -33,9 +33,13 @@ def make() -> None:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "nightjar.operations.prepare_classes", str(made)],
-                cwd=folder, env=environment | {"PYTHONPATH": str(PROJECT)}, capture_output=True, text=True, check=False,
+                cwd=folder,
+                env=environment | {"PYTHONPATH": str(PROJECT)},
+                capture_output=True,
+                text=True,
+                check=False,
                 timeout=_AT_MOST_SECONDS,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             raise JarsError(
                 "the archive of Spark's classes was not written in time",

@@ -106,8 +106,11 @@ class OnKafka:
 def _place(record: KafkaRecord) -> dict[str, object]:
     arrival = from_microseconds(record.arrival)
     return {
-        "partition": record.partition, "offset": record.offset, "arrival_time": arrival, "arrival_date": arrival.date(),
-    }  # fmt: skip
+        "partition": record.partition,
+        "offset": record.offset,
+        "arrival_time": arrival,
+        "arrival_date": arrival.date(),
+    }
 
 
 def _parsed(records: list[KafkaRecord], stream: Stream) -> Iterator[pl.DataFrame]:

@@ -12,10 +12,29 @@ IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
 RULE_ID = r"[a-z0-9][a-z0-9._-]{0,99}"
 
 # Keywords of predicates: a field of this name could never be used in one.
-RESERVED_WORDS = frozenset({
-    "AND", "AS", "BETWEEN", "CASE", "ELSE", "END", "ESCAPE", "FALSE", "FROM", "ILIKE", "IN", "IS", "LIKE", "NOT",
-    "NULL", "OR", "THEN", "TRUE", "WHEN",
-})  # fmt: skip
+RESERVED_WORDS = frozenset(
+    {
+        "AND",
+        "AS",
+        "BETWEEN",
+        "CASE",
+        "ELSE",
+        "END",
+        "ESCAPE",
+        "FALSE",
+        "FROM",
+        "ILIKE",
+        "IN",
+        "IS",
+        "LIKE",
+        "NOT",
+        "NULL",
+        "OR",
+        "THEN",
+        "TRUE",
+        "WHEN",
+    }
+)
 
 
 # Maximum number of names that a remedy lists.

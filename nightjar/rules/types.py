@@ -98,10 +98,22 @@ def _checked_decimal(text: str, precision: int, scale: int) -> FieldType:
 
 
 _ALIASES = {
-    "int": "int64", "integer": "int64", "long": "int64", "bigint": "int64", "float": "double", "float64": "double",
-    "number": "double", "bool": "boolean", "str": "string", "text": "string", "varchar": "string",
-    "datetime": "timestamp", "date": "timestamp", "numeric": "decimal(12,2)", "decimal": "decimal(12,2)",
-}  # fmt: skip
+    "int": "int64",
+    "integer": "int64",
+    "long": "int64",
+    "bigint": "int64",
+    "float": "double",
+    "float64": "double",
+    "number": "double",
+    "bool": "boolean",
+    "str": "string",
+    "text": "string",
+    "varchar": "string",
+    "datetime": "timestamp",
+    "date": "timestamp",
+    "numeric": "decimal(12,2)",
+    "decimal": "decimal(12,2)",
+}
 
 
 def _type_remedy(text: object) -> str:

@@ -165,6 +165,10 @@ def _of(shape: type) -> Callable[[Any, FieldType], Any]:
 
 
 _READ: dict[Kind, Callable[[Any, FieldType], Any]] = {
-    Kind.INT64: _int64, Kind.DECIMAL: _decimal, Kind.DOUBLE: _double, Kind.TIMESTAMP: _timestamp,
-    Kind.STRING: _of(str), Kind.BOOLEAN: _of(bool),
-}  # fmt: skip
+    Kind.INT64: _int64,
+    Kind.DECIMAL: _decimal,
+    Kind.DOUBLE: _double,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.STRING: _of(str),
+    Kind.BOOLEAN: _of(bool),
+}

@@ -147,8 +147,12 @@ def _claim(file: ObjectPath) -> dict[str, Any]:
 
 
 def _myself() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "process": os.getpid(), "space": _process_space(),
-            "started": psutil.Process().create_time()}  # fmt: skip
+    return {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "space": _process_space(),
+        "started": psutil.Process().create_time(),
+    }
 
 
 def _described(holder: dict[str, Any]) -> str:

@@ -128,11 +128,15 @@ class Packer:
         parsed = parse_events(raw, came["timestamp"].cast(pa.int64()), stream)
         refused = (
             quarantine_record(
-                rejection, stream, partition=came["partition"][at].as_py(), offset=came["offset"][at].as_py(),
-                arrival=came["timestamp"][at].value, raw=raw[at].as_py() or b"",
+                rejection,
+                stream,
+                partition=came["partition"][at].as_py(),
+                offset=came["offset"][at].as_py(),
+                arrival=came["timestamp"][at].value,
+                raw=raw[at].as_py() or b"",
             )
             for at, rejection in parsed.rejected
-        )  # fmt: skip
+        )
         for some in batches_of(refused):
             yield _ANSWERING, PayloadKind.QUARANTINE, to_ipc(json_records(self.quarantine_topic, some))
         if parsed.events.num_rows:

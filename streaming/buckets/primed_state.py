@@ -233,9 +233,13 @@ def take_in(bucket: Bucket, name: str, head: Head, version: int, files: BucketFi
     )
     entries = tuple(replace(entry, last=version) for entry in export.entries)
     primed = msgspec.structs.replace(
-        head, entries=(*head.entries, *entries), horizon=min(head.horizon, engine.horizon), held=(), primed=True,
+        head,
+        entries=(*head.entries, *entries),
+        horizon=min(head.horizon, engine.horizon),
+        held=(),
+        primed=True,
         first=min(head.first, export.first),
-    )  # fmt: skip
+    )
     return Taken(primed, delta, [listed, *export.steps])
 
 

@@ -23,13 +23,20 @@ def bucket_report(number: int, resident: Resident, head: Head, parts: Mapping[st
     for rule_id, hour, counted in () if bucket.cap is None else bucket.cap.counted:
         capped.setdefault(rule_id, {})[str(hour)] = counted
     report: BucketReport = {
-        "kind": "bucket", "bucket": number, "stream": bucket.stream.name, "route": bucket.shuffle_key.field,
-        "at": time.time_ns() // 1000, "held": bucket.engine.rows, "entries": len(head.entries),
-        "stored": sum(entry.size for entry in head.entries), "counts": asdict(bucket.counts),
+        "kind": "bucket",
+        "bucket": number,
+        "stream": bucket.stream.name,
+        "route": bucket.shuffle_key.field,
+        "at": time.time_ns() // 1000,
+        "held": bucket.engine.rows,
+        "entries": len(head.entries),
+        "stored": sum(entry.size for entry in head.entries),
+        "counts": asdict(bucket.counts),
         "retained": {",".join(group_by): rows for group_by, rows in bucket.engine.retained.items()},
         "parts_ms": {name: round(1000 * seconds, 2) for name, seconds in parts.items()},
-        "engine": f"{socket.gethostname()}:{os.getpid()}", "restored": resident.restored,
-    }  # fmt: skip
+        "engine": f"{socket.gethostname()}:{os.getpid()}",
+        "restored": resident.restored,
+    }
     if capped:
         report["capped"] = capped
     return report

@@ -205,8 +205,10 @@ class Answering:
         if begin > self.book.next_message:
             _log.error(
                 "rule messages were deleted before they were answered",
-                topic=self._messages.topic, first=self.book.next_message, last=begin - 1,
-            )  # fmt: skip
+                topic=self._messages.topic,
+                first=self.book.next_message,
+                last=begin - 1,
+            )
         self._unanswered.extend(self._messages.until(end))
         self._answer()
 

@@ -56,9 +56,17 @@ class Planner:
         checkpoint.begin_run([*rules.answering.exports(answered), *rules.priming.exports])
         rules.priming.restart()
         plan = BucketPlan(
-            metadata.name, checkpoint.run_id, checkpoint.state, config.streams, metadata.shuffle_keys, config.buckets,
-            config.topics, rules.answering.before(answered), config.alerts_per_rule_and_hour, config.fence,
-        )  # fmt: skip
+            metadata.name,
+            checkpoint.run_id,
+            checkpoint.state,
+            config.streams,
+            metadata.shuffle_keys,
+            config.buckets,
+            config.topics,
+            rules.answering.before(answered),
+            config.alerts_per_rule_and_hour,
+            config.fence,
+        )
         starting = starting_offsets(config, self._consumer, begins)
         packer, tasks = packer_of(config, metadata.shuffle_keys, metadata.dropped), BucketTasks.of(plan)
 

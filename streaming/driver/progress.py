@@ -19,9 +19,14 @@ _log = structlog.get_logger(__name__)
 
 # Spark's names for the parts of a micro-batch, and ours.
 _PARTS = {
-    "latestOffset": "offsets", "getBatch": "read", "queryPlanning": "plan", "walCommit": "log",
-    "addBatch": "run", "commitOffsets": "commit", "triggerExecution": "whole",
-}  # fmt: skip
+    "latestOffset": "offsets",
+    "getBatch": "read",
+    "queryPlanning": "plan",
+    "walCommit": "log",
+    "addBatch": "run",
+    "commitOffsets": "commit",
+    "triggerExecution": "whole",
+}
 
 
 class RecentBatches:

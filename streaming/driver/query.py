@@ -74,10 +74,16 @@ def _partitions(config: JobConfig, consumer: KafkaConsumer) -> dict[str, list[in
 def packer_of(config: JobConfig, shuffle_keys: tuple[ShuffleKey, ...], dropped: frozenset[int] = frozenset()) -> Packer:
     """The packer of a job with these shuffle keys, of which those with the `dropped` numbers are out of use."""
     return Packer(
-        config.streams, shuffle_keys, config.buckets, config.shuffle_partitions,
-        config.topics.rule_status, config.topics.clock, config.topics.quarantine, config.arrival == "broker",
+        config.streams,
+        shuffle_keys,
+        config.buckets,
+        config.shuffle_partitions,
+        config.topics.rule_status,
+        config.topics.clock,
+        config.topics.quarantine,
+        config.arrival == "broker",
         dropped,
-    )  # fmt: skip
+    )
 
 
 def kafka_records(

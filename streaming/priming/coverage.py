@@ -100,11 +100,15 @@ class Coverage:
         """By bucket, what it lacks."""
         return tuple(
             Lack(
-                since.rows, head.horizon, self.lacks, since.steps,
-                {fold: _complete(head, fold) for fold in since.steps}, max(head.folded, head.horizon),
+                since.rows,
+                head.horizon,
+                self.lacks,
+                since.steps,
+                {fold: _complete(head, fold) for fold in since.steps},
+                max(head.folded, head.horizon),
             )
             for head in self.heads
-        )  # fmt: skip
+        )
 
 
 def _complete(head: Head, fold: Fold) -> int:

@@ -148,9 +148,11 @@ class Primer:
         request = self._running.request
         since = iso_text(max(request.since, MIN_TIMESTAMP))
         return {
-            "stream": request.stream.name, "route": request.shuffle_key.field,
-            "since": since, "read": self._running.read,
-        }  # fmt: skip
+            "stream": request.stream.name,
+            "route": request.shuffle_key.field,
+            "since": since,
+            "read": self._running.read,
+        }
 
     def close(self) -> None:
         """End the export that runs."""
@@ -212,9 +214,15 @@ class Primer:
             return
         has = Since.of_all(each.since(coverage.settled) for each in needs)
         request = Request(
-            config, uuid.uuid4().hex[:12], self._metadata.shuffle_keys.index(key), key, checkpoint.state, until,
-            coverage.lacking(has), tuple(head.first for head in coverage.heads),
-        )  # fmt: skip
+            config,
+            uuid.uuid4().hex[:12],
+            self._metadata.shuffle_keys.index(key),
+            key,
+            checkpoint.state,
+            until,
+            coverage.lacking(has),
+            tuple(head.first for head in coverage.heads),
+        )
         self._running = _Export(request, has)
         since = iso_text(max(request.since, MIN_TIMESTAMP))
         _log.info("priming", stream=key.stream, shuffle_key=key.field, since=since, lake=str(config.lake))
@@ -233,9 +241,11 @@ class Primer:
         self._retry_at = time.monotonic() + _RETRY_SECONDS
         _log.warning(
             "priming failed and is tried again: the rules that wait for it are not in effect",
-            stream=request.stream.name, shuffle_key=request.shuffle_key.field, retry_seconds=_RETRY_SECONDS,
+            stream=request.stream.name,
+            shuffle_key=request.shuffle_key.field,
+            retry_seconds=_RETRY_SECONDS,
             remedy="Its error is above. With priming_rate = 0 rules start without this history",
-        )  # fmt: skip
+        )
 
     def _remove(self, request: Request) -> None:
         for bucket in buckets_of(request.number, request.shuffle_key, self._config.buckets):

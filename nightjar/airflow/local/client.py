@@ -155,9 +155,12 @@ class AirflowClient:
     def clear(self, dag_id: str, run_id: str, task: str) -> None:
         """Have a task of a run, and those after it, run again."""
         body = {
-            "dag_run_id": run_id, "task_ids": [task], "include_downstream": True, "only_failed": False,
+            "dag_run_id": run_id,
+            "task_ids": [task],
+            "include_downstream": True,
+            "only_failed": False,
             "dry_run": False,
-        }  # fmt: skip
+        }
         self._ask("POST", f"dags/{quote(dag_id)}/clearTaskInstances", body)
 
     def required_action(self, dag_id: str, run_id: str, task: str) -> dict[str, Any]:

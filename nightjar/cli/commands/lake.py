@@ -152,7 +152,7 @@ def _show(console: "SafeConsole", removal: "Removal", remains: "Remains", *, era
             f"{counted(rows, 'event')} of others {'has' if rows == 1 else 'have'} the same value in {name}. If it is "
             f"the same person there, repeat with --key {field}=...",
             soft_wrap=True,
-        )  # fmt: skip
+        )
     _show_remains(console, remains)
     if not erased:
         console.print("Nothing was changed. Repeat the command with --yes to erase; that cannot be undone.")
@@ -176,4 +176,4 @@ def _show_remains(console: "SafeConsole", remains: "Remains") -> None:
             f"The job keeps the person's events of {name} until its clock has passed {gone:%Y-%m-%d %H:%M} UTC. To "
             "remove them at once, stop it and run `nightjar stream rebuild`.",
             soft_wrap=True,
-        )  # fmt: skip
+        )

@@ -52,8 +52,9 @@ def rebuild(
     data_dir.prepare(settings.data_dir)
     done = rebuilt(settings, context.streams, context.stages)
     if as_json:
-        show_json({"buckets": settings.buckets, "events": done.events, "alerts": done.announcements,
-                   "begins": done.begins})  # fmt: skip
+        show_json(
+            {"buckets": settings.buckets, "events": done.events, "alerts": done.announcements, "begins": done.begins}
+        )
         return
     context.console.print(
         f"Rebuilt the checkpoint in {settings.checkpoint}: {counted(done.events, 'event')}, "

@@ -70,9 +70,17 @@ class LongWindows:
                 continue
             window = first, last, runs.at, low, self._own, *carrying.stretch
             overflown += carried.answer(
-                carrying.state, carrying.offsets, self._asked, self._scales, window, timeline.marks.all,
-                timeline.narrow.all, timeline.wide.all, found, flags,
-            )  # fmt: skip
+                carrying.state,
+                carrying.offsets,
+                self._asked,
+                self._scales,
+                window,
+                timeline.marks.all,
+                timeline.narrow.all,
+                timeline.wide.all,
+                found,
+                flags,
+            )
             left[rows] = False
         return overflown, left
 

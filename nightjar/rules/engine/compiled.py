@@ -17,8 +17,13 @@ from typing import Any
 from numba import config, njit  # noqa: TID251  the one place
 from numba.core import caching, event
 
-_NUMBAS = ("UserProvidedCacheLocator", "InTreeCacheLocator", "UserWideCacheLocator", "IPythonCacheLocator",
-           "ZipCacheLocator")  # fmt: skip
+_NUMBAS = (
+    "UserProvidedCacheLocator",
+    "InTreeCacheLocator",
+    "UserWideCacheLocator",
+    "IPythonCacheLocator",
+    "ZipCacheLocator",
+)
 _kernels: set[Callable[..., Any]] = set()
 
 
@@ -62,9 +67,11 @@ class InArchive(_Kernels, caching.ZipCacheLocator):  # type: ignore[misc]
 
 # The first that has a place for a function is taken; other libraries' functions are left to Numba's own.
 config.CACHE_LOCATOR_CLASSES = ",".join(
-    [*(f"{__name__}.{locator.__name__}" for locator in (Provided, InTree, UserWide, InArchive)),
-     config.CACHE_LOCATOR_CLASSES or ",".join(_NUMBAS)]
-)  # fmt: skip
+    [
+        *(f"{__name__}.{locator.__name__}" for locator in (Provided, InTree, UserWide, InArchive)),
+        config.CACHE_LOCATOR_CLASSES or ",".join(_NUMBAS),
+    ]
+)
 
 
 @cache

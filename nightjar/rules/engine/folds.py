@@ -99,8 +99,12 @@ def merged(tables: Iterable[pa.Table], since: int) -> pa.Table:
     found = table.group_by(keys, use_threads=False).aggregate([(c, _AGGREGATES[how_of(c)]) for c in columns])
     found = found.rename_columns([*keys, *columns] if found.column_names[0] in keys else [*columns, *keys])
     neutral = {c: pa.scalar(NEUTRAL[how_of(c)], pa.int64()) for c in columns}
-    return pa.table({name: pc.fill_null(found.column(name), neutral[name]) if name in neutral else found.column(name)
-                     for name in [*keys, *columns]})  # fmt: skip
+    return pa.table(
+        {
+            name: pc.fill_null(found.column(name), neutral[name]) if name in neutral else found.column(name)
+            for name in [*keys, *columns]
+        }
+    )
 
 
 def concatenated(all_of: Iterable[Folds], since: int) -> dict[str, pa.Table]:

@@ -158,9 +158,16 @@ class _Walks:
         if window.since is not None:
             word, bit = self._masks[window.since]
             windows.after_reset(
-                walk.first, walk.rows, walk.at, timeline.marks.all, timeline.marks[word], bit,
-                store.late, store.order, low,
-            )  # fmt: skip
+                walk.first,
+                walk.rows,
+                walk.at,
+                timeline.marks.all,
+                timeline.marks[word],
+                bit,
+                store.late,
+                store.order,
+                low,
+            )
         return low
 
     def _opened(self, window: Window, opens: MaskKey) -> Int64Array:
@@ -171,10 +178,20 @@ class _Walks:
             word, bit = (0, -1) if key is None else self._masks[key]
             marks += [0 if key is None else timeline.marks[word], bit]
         low: Int64Array = episodes.begins(
-            walk.first, self._runs.start, walk.rows, timeline.times, walk.at, window.over,
-            EPISODE_REACH * window.over, self._runs.horizon, timeline.marks.all, *marks, store.late, store.last_late,
+            walk.first,
+            self._runs.start,
+            walk.rows,
+            timeline.times,
+            walk.at,
+            window.over,
+            EPISODE_REACH * window.over,
+            self._runs.horizon,
+            timeline.marks.all,
+            *marks,
+            store.late,
+            store.last_late,
             store.order,
-        )  # fmt: skip
+        )
         return low
 
     def of(self, window: Window, whole: Window) -> tuple[_Walk, Int64Array]:
@@ -288,10 +305,21 @@ def _answers(
     shape = len(question.aggregates) + 1, len(walk.at)  # the last row takes the answers that no aggregate needs
     found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
     beyond = answers.answers(
-        walk.first, walk.rows, walk.at, low, question.window.excluding_current, store.late, store.last_late,
-        store.order, *walk.facts, question.specification, question.scales,
-        _before(timeline, runs, question.window, question.folds), found, flags,
-    )  # fmt: skip
+        walk.first,
+        walk.rows,
+        walk.at,
+        low,
+        question.window.excluding_current,
+        store.late,
+        store.last_late,
+        store.order,
+        *walk.facts,
+        question.specification,
+        question.scales,
+        _before(timeline, runs, question.window, question.folds),
+        found,
+        flags,
+    )
     return found, flags, beyond
 
 

@@ -204,14 +204,20 @@ class Muting:
         rows = [
             dict.fromkeys(("rule_state", "measures", "severity", "text"), "")
             | {
-                "event_id": place.event_id.decode(), "event_time": from_microseconds(place.time),
-                "rule_id": name.rule_id, "rule_version": name.rule_version, "group": name.group, "revision": revision,
-                "retracted": retracted, "muted": muted, "mute": self._chains[name].mute,
+                "event_id": place.event_id.decode(),
+                "event_time": from_microseconds(place.time),
+                "rule_id": name.rule_id,
+                "rule_version": name.rule_version,
+                "group": name.group,
+                "revision": revision,
+                "retracted": retracted,
+                "muted": muted,
+                "mute": self._chains[name].mute,
             }
             for name, alerts in self._announced.items()
             for place, (revision, retracted, muted) in alerts.items()
             if place.time < settled and not retracted and not muted and self._counts(name, place, settled)
-        ]  # fmt: skip
+        ]
         return pa.Table.from_pylist(rows, schema)
 
     def _counts(self, name: Name, place: Place, settled: int) -> bool:

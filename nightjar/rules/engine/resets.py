@@ -40,9 +40,19 @@ def after_violations(
     word, bit = masks[compiled.seen]
     width = window(compiled.rule)
     first, start, places, since = resets.walks(
-        runs.first, runs.start, timeline.rows, timeline.times, runs.at, width, RESET_CELL * width, runs.horizon,
-        timeline.marks.all, timeline.marks[word], bit, timeline.store.late,
-    )  # fmt: skip
+        runs.first,
+        runs.start,
+        timeline.rows,
+        timeline.times,
+        runs.at,
+        width,
+        RESET_CELL * width,
+        runs.horizon,
+        timeline.marks.all,
+        timeline.marks[word],
+        bit,
+        timeline.store.late,
+    )
     ahead = first[:-1].copy()
     size, last = np.full(len(ahead), _STRETCH), np.full(len(ahead), -1)
     found = np.zeros(len(places), np.int64)

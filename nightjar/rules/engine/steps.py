@@ -186,9 +186,20 @@ class Steps(Arena):
         for out, fold in zip(found, folds, strict=True):
             kept = self.folds[fold]
             steps.before(
-                run_first, groups, times, at, over, self.resolution, kept.held.since, self._spans, self.times,
-                self.wide.all, self._sums, kept.columns, out,
-            )  # fmt: skip
+                run_first,
+                groups,
+                times,
+                at,
+                over,
+                self.resolution,
+                kept.held.since,
+                self._spans,
+                self.times,
+                self.wide.all,
+                self._sums,
+                kept.columns,
+                out,
+            )
         return found
 
     def _neutral(self, rows: int) -> Int64Array:
@@ -208,9 +219,18 @@ class Steps(Arena):
         since = self.since
         while True:
             used, touched, first = steps.append(
-                groups, times, values, self._how, since, self._sums, self._spans, *self._arena,
-                self._used, self._limit, self._holes,
-            )  # fmt: skip
+                groups,
+                times,
+                values,
+                self._how,
+                since,
+                self._sums,
+                self._spans,
+                *self._arena,
+                self._used,
+                self._limit,
+                self._holes,
+            )
             if used >= 0:
                 break
             self._make_room(touched, first, since)

@@ -100,9 +100,10 @@ class Timeline(Arena):
         self._words, self._fields, self._casts = tuple(words), tuple(fields), self.store.casts
         long = [name for name in fields if self.store.source(name).itemsize > self.narrow.all.itemsize]
         for facts, names, other in (
-            (self.marks, words, changed), (self.narrow, [name for name in fields if name not in long], ()),
+            (self.marks, words, changed),
+            (self.narrow, [name for name in fields if name not in long], ()),
             (self.wide, long, ()),
-        ):  # fmt: skip
+        ):
             facts.use(names, other, self._fill, self._used)
 
     def _fill(self, name: Name, facts: npt.NDArray[Any], at: int) -> None:
@@ -120,9 +121,20 @@ class Timeline(Arena):
         groups = self._groups_since(base, needed)
         touched, first, places = self._place(groups, base, needed.since, groups)
         first_of, start, at, longest = segments.affected(
-            touched, first, places, base, self._spans, self.rows, self.times,
-            store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
-        )  # fmt: skip
+            touched,
+            first,
+            places,
+            base,
+            self._spans,
+            self.rows,
+            self.times,
+            store.late,
+            store.order,
+            store.newest,
+            needed.reach,
+            needed.settled,
+            needed.has_resets,
+        )
         return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
 
     def take_in(self, base: int, horizon: int) -> None:
@@ -155,9 +167,19 @@ class Timeline(Arena):
         fresh = [self._fresh(facts, rows) for facts in (self.marks, self.narrow, self.wide)]
         while True:
             used, touched, first, places = segments.insert(
-                groups, base, *fresh, store.times, ids.ends, ids.heap, since, self._spans, *self._arena,
-                self._used, self._limit, self._holes,
-            )  # fmt: skip
+                groups,
+                base,
+                *fresh,
+                store.times,
+                ids.ends,
+                ids.heap,
+                since,
+                self._spans,
+                *self._arena,
+                self._used,
+                self._limit,
+                self._holes,
+            )
             if used >= 0:
                 self._used = used
                 return touched, first, places

@@ -23,9 +23,18 @@ from nightjar.rules.foreign.reading import Forms, MessageError, Reading, refused
 from nightjar.rules.names import did_you_mean, is_usable_name
 
 PROPERTIES = (
-    "ruleId", "ruleState", "groupingKeyNames", "unique", "aggregateFieldName", "aggregatorFunctionType",
-    "limitOperatorType", "limit", "windowMinutes", "filter", "controlType",
-)  # fmt: skip
+    "ruleId",
+    "ruleState",
+    "groupingKeyNames",
+    "unique",
+    "aggregateFieldName",
+    "aggregatorFunctionType",
+    "limitOperatorType",
+    "limit",
+    "windowMinutes",
+    "filter",
+    "controlType",
+)
 # The parts of the text form, in order.
 TEXT_PARTS = PROPERTIES[:9]
 # A message with any of these is one of the demo's.
@@ -35,12 +44,21 @@ _DEFINITION = ("groupingKeyNames", "aggregatorFunctionType", "limitOperatorType"
 
 _STATES = ("ACTIVE", "PAUSE", "DELETE", "CONTROL")
 _FUNCTIONS = {
-    "SUM": "sum", "AVG": "avg", "MIN": "min", "MAX": "max", "COUNT": "count", "UNIQUE_COUNT": "count_distinct",
-}  # fmt: skip
+    "SUM": "sum",
+    "AVG": "avg",
+    "MIN": "min",
+    "MAX": "max",
+    "COUNT": "count",
+    "UNIQUE_COUNT": "count_distinct",
+}
 _OPERATORS = {
-    "=": ("EQUAL", "EQ", "=="), "<>": ("NOT_EQUAL", "NE", "!="), ">=": ("GREATER_EQUAL", "GE", "GTE"),
-    "<=": ("LESS_EQUAL", "LE", "LTE"), ">": ("GREATER", "GT"), "<": ("LESS", "LT"),
-}  # fmt: skip
+    "=": ("EQUAL", "EQ", "=="),
+    "<>": ("NOT_EQUAL", "NE", "!="),
+    ">=": ("GREATER_EQUAL", "GE", "GTE"),
+    "<=": ("LESS_EQUAL", "LE", "LTE"),
+    ">": ("GREATER", "GT"),
+    "<": ("LESS", "LT"),
+}
 _OPERATOR = {name: symbol for symbol, names in _OPERATORS.items() for name in (symbol, *names)}
 
 COUNT = "COUNT_FLINK"
@@ -136,8 +154,9 @@ class _Message:
             self.check()
             return Reading(
                 {"control": "retire" if state == "DELETE" else "pause", "rule": self.rule_id},
-                tuple(self.notes), MappingProxyType({"rule": "ruleId"}),
-            )  # fmt: skip
+                tuple(self.notes),
+                MappingProxyType({"rule": "ruleId"}),
+            )
         return self.rule(state, forms)
 
     def rule(self, state: str | None, forms: Forms) -> Reading:
@@ -166,9 +185,14 @@ class _Message:
             "when": f"{measure} {operator} {limit}",
         }
         places = {
-            "id": "ruleId", "stream": "imported_stream", "group_by": "groupingKeyNames", "where": "filter",
-            f"measures.{measure}.over": "windowMinutes", f"measures.{measure}": "aggregateFieldName", "when": "limit",
-        }  # fmt: skip
+            "id": "ruleId",
+            "stream": "imported_stream",
+            "group_by": "groupingKeyNames",
+            "where": "filter",
+            f"measures.{measure}.over": "windowMinutes",
+            f"measures.{measure}": "aggregateFieldName",
+            "when": "limit",
+        }
         return Reading(message, tuple(self.notes), MappingProxyType(places))
 
     def control(self) -> MessageError:
@@ -223,10 +247,11 @@ class _Message:
             )
         if field == COUNT_WITH_RESET:
             self.problem(
-                place, f"in the demo an alert of {field} also empties the windows of every other rule with the same "
+                place,
+                f"in the demo an alert of {field} also empties the windows of every other rule with the same "
                 "grouping keys, which is a defect",
                 f"Write {COUNT}; or a rule of ours with reset_after_alert, whose own count starts again",
-            )  # fmt: skip
+            )
         elif field == COUNT and function not in ("sum", "count", None):
             asked = self.written["aggregatorFunctionType"]
             self.problem(

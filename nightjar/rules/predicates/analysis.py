@@ -48,20 +48,47 @@ MAX_WEIGHT = 600
 MAX_WILDCARDS = 64
 
 _COMPARISONS: dict[type[exp.Expr], Op] = {
-    exp.EQ: Op.EQ, exp.NEQ: Op.NE, exp.LT: Op.LT, exp.LTE: Op.LE, exp.GT: Op.GT, exp.GTE: Op.GE,
-}  # fmt: skip
+    exp.EQ: Op.EQ,
+    exp.NEQ: Op.NE,
+    exp.LT: Op.LT,
+    exp.LTE: Op.LE,
+    exp.GT: Op.GT,
+    exp.GTE: Op.GE,
+}
 _ARITHMETIC: dict[type[exp.Expr], Op] = {
-    exp.Add: Op.ADD, exp.Sub: Op.SUB, exp.Mul: Op.MUL, exp.Div: Op.DIV, exp.Mod: Op.MOD,
-}  # fmt: skip
+    exp.Add: Op.ADD,
+    exp.Sub: Op.SUB,
+    exp.Mul: Op.MUL,
+    exp.Div: Op.DIV,
+    exp.Mod: Op.MOD,
+}
 _PARTS: dict[type[exp.Expr], str] = {
-    exp.Year: "YEAR", exp.Quarter: "QUARTER", exp.Month: "MONTH", exp.Week: "WEEK", exp.Day: "DAY", exp.Hour: "HOUR",
-    exp.Minute: "MINUTE", exp.Second: "SECOND", exp.DayOfWeek: "DAYOFWEEK", exp.DayOfYear: "DAYOFYEAR",
-}  # fmt: skip
+    exp.Year: "YEAR",
+    exp.Quarter: "QUARTER",
+    exp.Month: "MONTH",
+    exp.Week: "WEEK",
+    exp.Day: "DAY",
+    exp.Hour: "HOUR",
+    exp.Minute: "MINUTE",
+    exp.Second: "SECOND",
+    exp.DayOfWeek: "DAYOFWEEK",
+    exp.DayOfYear: "DAYOFYEAR",
+}
 # The parts that EXTRACT takes, each with its largest value.
 PARTS = {
-    "YEAR": 9999, "QUARTER": 4, "MONTH": 12, "WEEK": 53, "DAY": 31, "HOUR": 23, "MINUTE": 59, "SECOND": 59,
-    "DAYOFWEEK": 7, "ISODOW": 7, "DAYOFYEAR": 366, "EPOCH": MAX_TIMESTAMP,
-}  # fmt: skip
+    "YEAR": 9999,
+    "QUARTER": 4,
+    "MONTH": 12,
+    "WEEK": 53,
+    "DAY": 31,
+    "HOUR": 23,
+    "MINUTE": 59,
+    "SECOND": 59,
+    "DAYOFWEEK": 7,
+    "ISODOW": 7,
+    "DAYOFYEAR": 366,
+    "EPOCH": MAX_TIMESTAMP,
+}
 # Conditions. As operands of a comparison they need parentheses, since dialects of SQL bind them differently.
 _PREDICATES = (*_COMPARISONS, exp.Between, exp.In, exp.Like, exp.Is, exp.Not, exp.And, exp.Or)
 
@@ -266,10 +293,12 @@ class _Analysis:
     def between(self, tree: exp.Between, depth: int) -> Node:
         parts = (tree.this, tree.args["low"], tree.args["high"])
         value, low, high = self.all_of([partial(self.operand, part, depth) for part in parts])
-        ends = self.all_of([
-            lambda: self.compare(Op.GE, value, low, tree),
-            lambda: self.compare(Op.LE, value, high, tree),
-        ])  # fmt: skip
+        ends = self.all_of(
+            [
+                lambda: self.compare(Op.GE, value, low, tree),
+                lambda: self.compare(Op.LE, value, high, tree),
+            ]
+        )
         return Node(Op.AND, BOOLEAN, tuple(ends))
 
     def membership(self, tree: exp.In, depth: int) -> Node:

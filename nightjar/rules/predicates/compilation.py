@@ -25,9 +25,16 @@ _THURSDAY_AFTER_MONDAY = 3
 
 # For expressions and for columns alike.
 BINARY: dict[Op, Callable[[Any, Any], Any]] = {
-    Op.EQ: operator.eq, Op.NE: operator.ne, Op.LT: operator.lt, Op.LE: operator.le, Op.GT: operator.gt,
-    Op.GE: operator.ge, Op.ADD: operator.add, Op.SUB: operator.sub, Op.MUL: operator.mul,
-}  # fmt: skip
+    Op.EQ: operator.eq,
+    Op.NE: operator.ne,
+    Op.LT: operator.lt,
+    Op.LE: operator.le,
+    Op.GT: operator.gt,
+    Op.GE: operator.ge,
+    Op.ADD: operator.add,
+    Op.SUB: operator.sub,
+    Op.MUL: operator.mul,
+}
 
 
 def compile_node(root: Node) -> pl.Expr:

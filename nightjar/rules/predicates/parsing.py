@@ -30,38 +30,137 @@ MAX_TEXT = 4096
 # Levels of nested parentheses, CASE, NOT and operators; the parser uses about 25 stack frames per level.
 MAX_DEPTH = 32
 
-FUNCTIONS = frozenset({
-    "ABS", "CAST", "COALESCE", "DAY", "DAYOFWEEK", "DAYOFYEAR", "EXTRACT", "HOUR", "LENGTH", "LOWER", "MINUTE", "MONTH",
-    "QUARTER", "SECOND", "UPPER", "WEEK", "YEAR",
-})  # fmt: skip
+FUNCTIONS = frozenset(
+    {
+        "ABS",
+        "CAST",
+        "COALESCE",
+        "DAY",
+        "DAYOFWEEK",
+        "DAYOFYEAR",
+        "EXTRACT",
+        "HOUR",
+        "LENGTH",
+        "LOWER",
+        "MINUTE",
+        "MONTH",
+        "QUARTER",
+        "SECOND",
+        "UPPER",
+        "WEEK",
+        "YEAR",
+    }
+)
 _AGGREGATES = {"ANY_VALUE", "ARRAY_AGG", "MEAN", "MEDIAN", "STDDEV_POP", "STDDEV_SAMP", "VARIANCE"} | {
     function.upper() for function in Function
 }
 
-_KEYWORDS = frozenset({
-    TokenType.AND, TokenType.OR, TokenType.NOT, TokenType.IN, TokenType.BETWEEN, TokenType.LIKE, TokenType.IS,
-    TokenType.NULL, TokenType.TRUE, TokenType.FALSE, TokenType.CASE, TokenType.WHEN, TokenType.THEN, TokenType.ELSE,
-    TokenType.END, TokenType.FROM, TokenType.ALIAS,
-})  # fmt: skip
-_SYMBOLS = frozenset({
-    TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE,
-    TokenType.GT, TokenType.GTE, TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH, TokenType.MOD,
-    TokenType.DCOLON,
-})  # fmt: skip
-_OTHERS = frozenset({
-    TokenType.VAR, TokenType.NUMBER, TokenType.STRING, TokenType.TIMESTAMP, TokenType.DOUBLE,
-})  # fmt: skip
+_KEYWORDS = frozenset(
+    {
+        TokenType.AND,
+        TokenType.OR,
+        TokenType.NOT,
+        TokenType.IN,
+        TokenType.BETWEEN,
+        TokenType.LIKE,
+        TokenType.IS,
+        TokenType.NULL,
+        TokenType.TRUE,
+        TokenType.FALSE,
+        TokenType.CASE,
+        TokenType.WHEN,
+        TokenType.THEN,
+        TokenType.ELSE,
+        TokenType.END,
+        TokenType.FROM,
+        TokenType.ALIAS,
+    }
+)
+_SYMBOLS = frozenset(
+    {
+        TokenType.L_PAREN,
+        TokenType.R_PAREN,
+        TokenType.COMMA,
+        TokenType.EQ,
+        TokenType.NEQ,
+        TokenType.LT,
+        TokenType.LTE,
+        TokenType.GT,
+        TokenType.GTE,
+        TokenType.PLUS,
+        TokenType.DASH,
+        TokenType.STAR,
+        TokenType.SLASH,
+        TokenType.MOD,
+        TokenType.DCOLON,
+    }
+)
+_OTHERS = frozenset(
+    {
+        TokenType.VAR,
+        TokenType.NUMBER,
+        TokenType.STRING,
+        TokenType.TIMESTAMP,
+        TokenType.DOUBLE,
+    }
+)
 _ALLOWED = _KEYWORDS | _SYMBOLS | _OTHERS
 
 # The spellings of the language's words and symbols; sqlglot knows others for some of them.
-_SPELLINGS = frozenset({
-    "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE", "CASE", "WHEN", "THEN", "ELSE", "END",
-    "FROM", "AS", "TIMESTAMP", "DOUBLE", "(", ")", ",", "=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%",
-})  # fmt: skip
+_SPELLINGS = frozenset(
+    {
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "BETWEEN",
+        "LIKE",
+        "IS",
+        "NULL",
+        "TRUE",
+        "FALSE",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "END",
+        "FROM",
+        "AS",
+        "TIMESTAMP",
+        "DOUBLE",
+        "(",
+        ")",
+        ",",
+        "=",
+        "<>",
+        "!=",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+    }
+)
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
-EXTRACTED = frozenset({
-    "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "DAYOFWEEK", "DAYOFYEAR", "EPOCH",
-})  # fmt: skip
+EXTRACTED = frozenset(
+    {
+        "YEAR",
+        "QUARTER",
+        "MONTH",
+        "WEEK",
+        "DAY",
+        "HOUR",
+        "MINUTE",
+        "SECOND",
+        "DAYOFWEEK",
+        "DAYOFYEAR",
+        "EPOCH",
+    }
+)
 
 _SECONDS_BETWEEN = "Write EXTRACT(EPOCH FROM one) - EXTRACT(EPOCH FROM other), which is in seconds"
 _PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS})

@@ -16,16 +16,38 @@ from nightjar.rules.errors import PredicateError
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.predicates.source import Source
 
-_BINARY = frozenset({
-    TokenType.AND, TokenType.OR, TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE,
-    TokenType.PLUS, TokenType.STAR, TokenType.SLASH, TokenType.MOD, TokenType.BETWEEN, TokenType.LIKE, TokenType.IN,
-    TokenType.IS,
-})  # fmt: skip
+_BINARY = frozenset(
+    {
+        TokenType.AND,
+        TokenType.OR,
+        TokenType.EQ,
+        TokenType.NEQ,
+        TokenType.LT,
+        TokenType.LTE,
+        TokenType.GT,
+        TokenType.GTE,
+        TokenType.PLUS,
+        TokenType.STAR,
+        TokenType.SLASH,
+        TokenType.MOD,
+        TokenType.BETWEEN,
+        TokenType.LIKE,
+        TokenType.IN,
+        TokenType.IS,
+    }
+)
 _OPERATORS = _BINARY | {TokenType.DASH, TokenType.NOT}
 _NEGATED = (TokenType.IN, TokenType.BETWEEN, TokenType.LIKE)
-_VALUES = frozenset({
-    TokenType.VAR, TokenType.NUMBER, TokenType.STRING, TokenType.TRUE, TokenType.FALSE, TokenType.NULL,
-})  # fmt: skip
+_VALUES = frozenset(
+    {
+        TokenType.VAR,
+        TokenType.NUMBER,
+        TokenType.STRING,
+        TokenType.TRUE,
+        TokenType.FALSE,
+        TokenType.NULL,
+    }
+)
 _ENDS = _VALUES | {TokenType.R_PAREN, TokenType.END}
 _BEGINS = _VALUES | {TokenType.CASE}
 

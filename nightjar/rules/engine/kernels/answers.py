@@ -21,14 +21,42 @@ def _of_integers(what, changes, marks, word, bit, values, column, scale, before,
     a, b, c = to
     if what == TOTALS:
         return totals.sums(
-            run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
-            found[a], doubles[b], flags[a], flags[b],
-        )  # fmt: skip
+            run_first,
+            fill,
+            begin,
+            ops,
+            marks,
+            word,
+            bit,
+            values,
+            column,
+            scale,
+            before,
+            found[a],
+            doubles[b],
+            flags[a],
+            flags[b],
+        )
     if what == SPREAD:
         return totals.spreads(
-            run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
-            found[a], doubles[b], flags[a], flags[b], doubles[c], flags[c],
-        )  # fmt: skip
+            run_first,
+            fill,
+            begin,
+            ops,
+            marks,
+            word,
+            bit,
+            values,
+            column,
+            scale,
+            before,
+            found[a],
+            doubles[b],
+            flags[a],
+            flags[b],
+            doubles[c],
+            flags[c],
+        )
     if what == DISTINCT:
         order.distincts(run_first, fill, begin, ops, marks, word, bit, values, column, found[a])
     elif what in (FIRST, LAST):
@@ -70,9 +98,23 @@ def _fetch(fill, marks, narrow, wide, scratch):
 
 @kernel
 def answers(
-    run_first, rows, at, low, excluding, late, last_late, arrivals, marks, narrow, wide, asked, scales, before, found,
+    run_first,
+    rows,
+    at,
+    low,
+    excluding,
+    late,
+    last_late,
+    arrivals,
+    marks,
+    narrow,
+    wide,
+    asked,
+    scales,
+    before,
+    found,
     flags,
-):  # fmt: skip
+):
     """Answer every asked[j] about the windows of the rows at at[k] from low[k] on (see windows.changes).
 
     asked: int64 (questions, 8): a Computation's code, word and bit of the marks, kind and column of the facts, then the

@@ -53,9 +53,23 @@ def _follow(
 
 @kernel
 def begins(
-    run_first, run_start, rows, times, at, over, reach, horizon, marks, word, bit, until_word, until_bit, late,
-    last_late, order,
-):  # fmt: skip
+    run_first,
+    run_start,
+    rows,
+    times,
+    at,
+    over,
+    reach,
+    horizon,
+    marks,
+    word,
+    bit,
+    until_word,
+    until_bit,
+    late,
+    last_late,
+    order,
+):
     """low[k]: the place where the episode of the row at at[k] begins, or at[k] where the row is in none.
 
     Arrays are by place in the arena, but for late and order (by store row) and those of runs (see kernels.windows).
@@ -79,7 +93,22 @@ def begins(
             begin = earliest(times, p, at[k], max(times[at[k]] - reach, horizon))
             newest = np.int64(order[rows[at[k]]] if contended else last_late)
             _follow(
-                k, k + step, begin, newest, rows, times, at, over, reach, marks, word, bit, until_word, until_bit, late,
-                order, low,
-            )  # fmt: skip
+                k,
+                k + step,
+                begin,
+                newest,
+                rows,
+                times,
+                at,
+                over,
+                reach,
+                marks,
+                word,
+                bit,
+                until_word,
+                until_bit,
+                late,
+                order,
+                low,
+            )
     return low

@@ -146,9 +146,19 @@ def intern(in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, co
     for at in range(0, len(codes), _BLOCK):
         stop = at + _BLOCK
         count, taken = _intern_block(
-            in_offsets[at:], in_data, valid[at:stop], slots, tags, ends, heap, count, taken, codes[at:stop], adding,
+            in_offsets[at:],
+            in_data,
+            valid[at:stop],
+            slots,
+            tags,
+            ends,
+            heap,
+            count,
+            taken,
+            codes[at:stop],
+            adding,
             sought,
-        )  # fmt: skip
+        )
     return count, taken
 
 

@@ -359,9 +359,27 @@ def distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out
         used, n, k, step = 0, 0, first, 0
         while True:
             used, n, k, step = _distincts(
-                r, first, last, fill[r, 0], fill[r, 1], begin, ops, marks, word, bit, values, column, out,
-                keys, counts, owners, used, n, k, step,
-            )  # fmt: skip
+                r,
+                first,
+                last,
+                fill[r, 0],
+                fill[r, 1],
+                begin,
+                ops,
+                marks,
+                word,
+                bit,
+                values,
+                column,
+                out,
+                keys,
+                counts,
+                owners,
+                used,
+                n,
+                k,
+                step,
+            )
             if 2 * used <= len(keys):
                 break
             keys, counts, owners = _regrown(keys, counts, owners, r, n)

@@ -189,9 +189,25 @@ def widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used,
 
 @kernel
 def insert(
-    groups, base, fresh_marks, fresh_narrow, fresh_wide, times, ends, heap, horizon, spans,
-    rows, arena_times, marks, narrow, wide, used, limit, holes,
-):  # fmt: skip
+    groups,
+    base,
+    fresh_marks,
+    fresh_narrow,
+    fresh_wide,
+    times,
+    ends,
+    heap,
+    horizon,
+    spans,
+    rows,
+    arena_times,
+    marks,
+    narrow,
+    wide,
+    used,
+    limit,
+    holes,
+):
     """Insert store rows base, base + 1, … with their facts (fresh) into their groups' segments (groups[i] < 0: none).
 
     Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where that would be above `limit`:

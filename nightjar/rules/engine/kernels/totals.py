@@ -249,9 +249,24 @@ def deviation_of(n, high, low, squares, scale, s1, s2, total):
 
 @kernel
 def spreads(
-    run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
-    exact, means, beyond, some, deviations, several,
-):  # fmt: skip
+    run_first,
+    fill,
+    begin,
+    ops,
+    marks,
+    word,
+    bit,
+    values,
+    column,
+    scale,
+    before,
+    exact,
+    means,
+    beyond,
+    some,
+    deviations,
+    several,
+):
     """As sums; deviations[k]: the sample standard deviation (n - 1), where several[k] says that two rows count."""
     overflown = 0
     squares = np.zeros(4, np.int64)
