@@ -46,12 +46,15 @@ _FIGURES = ("alerts", "a day", "live alerts", "gained", "lost", "changed")
 
 @dataclass(frozen=True)
 class RuleRequest:
-    """A form. text: the drafts as YAML or JSON; first, last: days (UTC); threshold: of `nightjar backtest`."""
+    """What somebody entered in the form of `rule_backtest`."""
 
     text: str
+    """The drafts as YAML or JSON."""
     first: date
     last: date
+    """`first` and `last`: days (UTC)."""
     threshold: str | None
+    """As `--threshold` of `nightjar backtest`."""
     reason: str
 
 

@@ -97,22 +97,20 @@ def final_alerts(records: Iterable[Row]) -> list[Row]:
 
 @dataclass
 class CaseOutcome:
-    """The result of a case: the JSON records of each topic in order (see KEYS), and the retained rows.
-
-    corrections: the records that a backfill of all days adds to the stream's alerts.
-    state: stream → the group-by's fields joined by commas → rows.
-    simultaneous: where events of one group happened at the same time, so that a hash of their ids decides their order
-    (S1.1): stream, group, event_time, and their ids in that order.
-    """
+    """The result of a case: the JSON records of each topic in order (see KEYS), and the retained rows."""
 
     alerts: list[Row] = field(default_factory=list)
     corrections: list[Row] = field(default_factory=list)
+    """The records that a backfill of all days adds to the stream's alerts."""
     restrictions: list[Row] = field(default_factory=list)
     late: list[Row] = field(default_factory=list)
     quarantine: list[Row] = field(default_factory=list)
     rule_status: list[Row] = field(default_factory=list)
     state: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Stream → the group-by's fields joined by commas → rows."""
     simultaneous: list[Row] = field(default_factory=list)
+    """Where events of one group happened at the same time, so that a hash of their ids decides their order (S1.1):
+    stream, group, event_time, and their ids in that order."""
 
     @property
     def final(self) -> list[Row]:

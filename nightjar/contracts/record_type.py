@@ -24,18 +24,19 @@ INT64 = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a record.
-
-    kind: the type of its column. schema: its JSON Schema beyond the kind. is_json: it is an object or an array, and its
-    column holds the text. nullable: null is a valid value. optional: not every record has it.
-    """
+    """A member of a record."""
 
     about: str
     kind: Kind = Kind.STRING
+    """The type of its column."""
     schema: Mapping[str, Any] = field(default_factory=dict)
+    """Its JSON Schema beyond the kind."""
     is_json: bool = False
+    """Whether it is an object or an array, whose text the column holds."""
     nullable: bool = False
+    """Whether null is a valid value."""
     optional: bool = False
+    """Whether some records lack it."""
 
     def value(self, written: Any) -> Any:
         """Its column's value: text, int, bool or µs; None for null. Raises ValueError or TypeError for any other."""

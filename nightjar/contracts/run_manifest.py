@@ -58,7 +58,7 @@ RUN_MANIFEST = RecordType(
 
 @dataclass(frozen=True)
 class RunManifest:
-    """A manifest. started_at, finished_at, cut: µs; rules: by id and version the effective time (ISO 8601)."""
+    """The manifest of a run."""
 
     run_id: str
     day: date
@@ -66,10 +66,12 @@ class RunManifest:
     started_at: int
     finished_at: int
     cut: int | None = None
+    """`started_at`, `finished_at` and `cut`: µs."""
     only_rules: tuple[str, ...] = ()
     only_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
     rules: Mapping[tuple[str, int], str | None] = field(default_factory=dict)
+    """By id and version the effective time (ISO 8601)."""
     counts: Mapping[str, Any] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     failure: str | None = None

@@ -35,20 +35,21 @@ DOCS = Path(".nightjar") / "demo" / "data_docs"
 
 @dataclass(frozen=True)
 class NightResults:
-    """The results of all nights.
-
-    archived: records by stream; runs: the manifests' counts by day; explained: the output of `nightjar explain`; docs:
-    the data docs' first page; outcomes, causes: alerts by the last night that covered them; corrected: alerts with a
-    correction.
-    """
+    """The results of all nights."""
 
     archived: Mapping[str, int]
+    """Records by stream."""
     runs: Mapping[date, dict[str, Any]]
+    """The manifests' counts by day."""
     explained: str
+    """The output of `nightjar explain`."""
     docs: Path
+    """The data docs' first page."""
     outcomes: Counter[str]
     causes: Counter[str]
+    """`outcomes` and `causes`: alerts by the last night that covered them."""
     corrected: int
+    """Alerts with a correction."""
 
 
 def pass_nights(

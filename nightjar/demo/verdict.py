@@ -28,11 +28,7 @@ LATE_IN_WINDOW = "a late event in the window"
 
 @dataclass(frozen=True)
 class Deviation:
-    """An alert on which stream and truth differ.
-
-    stream_measures, true_measures: the measures as JSON, None if there is no alert. cause: LATE_ITSELF,
-    LATE_IN_WINDOW, or None if unexplained.
-    """
+    """An alert on which stream and truth differ."""
 
     stream: str
     rule_id: str
@@ -40,7 +36,9 @@ class Deviation:
     event_id: str
     stream_measures: str | None
     true_measures: str | None
+    """`stream_measures` and `true_measures`: the measures as JSON, None if there is no alert."""
     cause: str | None
+    """LATE_ITSELF, LATE_IN_WINDOW, or None if unexplained."""
     alert_id: str = ""
 
 

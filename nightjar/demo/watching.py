@@ -16,20 +16,19 @@ from nightjar.terminal.alert_lines import Alert, alert_of
 
 @dataclass
 class Tally:
-    """What the job has published so far.
-
-    final: the alert record of the highest revision of each id, including retractions, with its measures as `exact_json`
-    reads them. latencies: µs, by stage of an alert's way. late, quarantined: counts by stream; quarantined also by
-    reason.
-    """
+    """What the job has published so far."""
 
     final: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The alert record of the highest revision of each id, including retractions, with its measures as `exact_json`
+    reads them."""
     announced: Counter[str] = field(default_factory=Counter)
     revisions: Counter[str] = field(default_factory=Counter)
     retractions: Counter[str] = field(default_factory=Counter)
     latencies: dict[str, list[int]] = field(default_factory=dict)
+    """µs, by stage of an alert's way."""
     late: Counter[str] = field(default_factory=Counter)
     quarantined: dict[str, Counter[str]] = field(default_factory=dict)
+    """`late` and `quarantined`: counts by stream; quarantined also by reason."""
 
     def final_alerts(self, stream: str) -> list[dict[str, Any]]:
         """The final alerts of a stream that are not retracted."""

@@ -41,19 +41,20 @@ KEY_STORE_PASSWORD = "s3proxy.keystore-password"  # noqa: S105  the name of a se
 
 @dataclass(frozen=True)
 class Part:
-    """One part's folder.
-
-    user: the id of its container's user. certificate: its name and the hosts it serves, if it has one. files: further
-    files, by name, each made from all passwords. outside: whether clients also use the installation's own host names.
-    objects: its login at the object store. java: whether its server takes no PEM.
-    """
+    """One part's folder."""
 
     user: int
+    """The id of its container's user."""
     certificate: tuple[str, tuple[str, ...]] | None = None
+    """Its name and the hosts it serves, if it has one."""
     files: Mapping[str, Callable[["Passwords"], str]] = field(default_factory=dict)
+    """Further files, by name, each made from all passwords."""
     outside: bool = False
+    """Whether clients also use the installation's own host names."""
     objects: str = ""
+    """Its login at the object store."""
     java: bool = False
+    """Whether its server takes no PEM."""
 
 
 class Passwords:

@@ -44,15 +44,17 @@ AGING = (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, VIOLATIONS, RE
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done to a table. files, bytes: of its newest version; removed_rows: by age; deleted_files: from the
-    disk, which no version within the retention needs."""
+    """What was done to a table."""
 
     table: str
     files_before: int
     files: int
     bytes: int
+    """`files` and `bytes`: of its newest version."""
     removed_rows: int
+    """Rows removed by age."""
     deleted_files: int
+    """Files deleted from the disk: no version within the retention needs them."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

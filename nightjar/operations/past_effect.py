@@ -37,23 +37,23 @@ MOST_EVENTS = 1_000_000
 
 @dataclass(frozen=True)
 class PastEffect:
-    """What a version changes of the past.
-
-    effective: from when on it applies; since: from when on nights correct, which is later where `effective` is further
-    back than `pending_days`; first, last: event times of the evaluated events since then, None without any; skipped:
-    events since then that were too many; announced, retracted: alerts.
-    """
+    """What a version changes of the past."""
 
     rule_id: str
     version: int
     effective: datetime
+    """From when on it applies."""
     since: datetime
+    """From when on nights correct, which is later where `effective` is further back than `pending_days`."""
     events: int
     skipped: int
+    """Events since then that were too many."""
     first: datetime | None
     last: datetime | None
+    """`first` and `last`: event times of the evaluated events since then, None without any."""
     announced: int
     retracted: int
+    """`announced` and `retracted`: alerts."""
 
     def __str__(self) -> str:
         """For the person who approves or publishes it."""

@@ -34,15 +34,17 @@ _DRAFT = "{} (draft)"
 
 @dataclass(frozen=True)
 class Preview:
-    """What came of one rule. events: how many were evaluated, of event times from `first` to `last`; alerts: its
-    violations, of which `examples` are the newest; overlaps: live rules with violations at the same events."""
+    """What came of one rule."""
 
     events: int
+    """How many were evaluated, of event times from `first` to `last`."""
     first: datetime
     last: datetime
     alerts: int
+    """Its violations, of which `examples` are the newest."""
     examples: list[Example]
     overlaps: list[Overlap]
+    """Live rules with violations at the same events."""
 
 
 def previews(

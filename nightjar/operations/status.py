@@ -36,29 +36,32 @@ _LATEST_RECORDS = 5000
 
 @dataclass(frozen=True)
 class JobStatus:
-    """The state of the job. last: its driver's last report; counts, retained: by stream.
-
-    heartbeat_seconds: since that report. batches: as the driver reports them, averaged over the last minute. latency:
-    of the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty if no alert has both.
-    epoch_seconds: how many of the latest late events of a stream have a time that looks like seconds, not milliseconds.
-    pace: for streams with a lag, how fast events arrive and are read. counts: since the checkpoint was created;
-    retained: events still needed, by group-by (comma-separated fields). state_bytes: size of the state in the
-    checkpoint. skipped: unusable records by kind. rules: id to last version, its state and stream, without retired
-    rules.
-    """
+    """The state of the job."""
 
     running: bool
     heartbeat_seconds: float | None
+    """Since the driver's last report."""
     last: JobReport | None = None
+    """Its driver's last report."""
     batches: dict[str, Any] = field(default_factory=dict)
+    """As the driver reports them, averaged over the last minute."""
     latency: dict[str, float] = field(default_factory=dict)
+    """Of the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty if no alert has
+    both."""
     epoch_seconds: dict[str, int] = field(default_factory=dict)
+    """How many of the latest late events of a stream have a time that looks like seconds, not milliseconds."""
     pace: dict[str, Pace] = field(default_factory=dict)
+    """For streams with a lag, how fast events arrive and are read."""
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Since the checkpoint was created."""
     retained: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Events still needed, by group-by (comma-separated fields)."""
     state_bytes: int = 0
+    """Size of the state in the checkpoint."""
     skipped: dict[str, int] = field(default_factory=dict)
+    """Unusable records by kind."""
     rules: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Rule id to last version, its state and stream, without retired rules."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -56,26 +56,26 @@ class RecordKind(StrEnum):
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """How to replay; durations and times are microseconds, shares are fractions of the file's events.
-
-    start: wall-clock start of the replay; event times are shifted so that the first is then. None: event times and
-        arrivals are kept (arrivals are the file's `arrival_time`, else the event time).
-    speed: speed-up over the original pace. Shifted event times are compressed by the same factor, so that they keep up
-        with the clock. inf: as fast as possible; the last of the shifted events is then at `start`.
-    disorder, max_delay: this share arrives up to `max_delay` after its event time (default: half the allowed lateness).
-    late, max_late: this share arrives up to `max_late` after the allowed lateness (default: the allowed lateness).
-    duplicates: this share is sent twice with identical bytes; the duplicate of an event on time is on time as well.
-    malformed: number of malformed records, as a share of the events.
-    """
+    """How to replay; durations and times are microseconds, shares are fractions of the file's events."""
 
     start: int | None = None
+    """Wall-clock start of the replay; event times are shifted so that the first is then. None: event times and arrivals
+    are kept (arrivals are the file's `arrival_time`, else the event time)."""
     speed: float = 1.0
+    """Speed-up over the original pace. Shifted event times are compressed by the same factor, so that they keep up with
+    the clock. inf: as fast as possible; the last of the shifted events is then at `start`."""
     disorder: float = 0.0
     max_delay: int | None = None
+    """`disorder` and `max_delay`: this share arrives up to `max_delay` after its event time (default: half the allowed
+    lateness)."""
     late: float = 0.0
     max_late: int | None = None
+    """`late` and `max_late`: this share arrives up to `max_late` after the allowed lateness (default: the allowed
+    lateness)."""
     duplicates: float = 0.0
+    """This share is sent twice with identical bytes; the duplicate of an event on time is on time as well."""
     malformed: float = 0.0
+    """Number of malformed records, as a share of the events."""
     seed: int = 0
 
     def check(self, stream: Stream) -> None:

@@ -30,20 +30,20 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """An answer to publish on `rule-status`. effective: event time in µs from which the version applies.
-
-    approval: of a version that a second person approved. superseded: which version took over, and when (SUPERSEDED).
-    primed: the history that a version waited for (ACTIVE).
-    """
+    """An answer to publish on `rule-status`."""
 
     answer: Answer
     rule_id: str | None
     rule_version: int | None = None
     effective: int | None = None
+    """Event time in µs from which the version applies."""
     reasons: tuple[str, ...] = ()
     approval: Approval | None = None
+    """Of a version that a second person approved."""
     superseded: Superseded | None = None
+    """Which version took over, and when (SUPERSEDED)."""
     primed: Primed | None = None
+    """The history that a version waited for (ACTIVE)."""
 
 
 # The most characters of a rule id in the answer to a refused message.

@@ -47,51 +47,52 @@ class Record:
 
 @dataclass(frozen=True)
 class Answered:
-    """The answer on `rule-status` to a message of `rules`.
-
-    message: offset of the message; -1 of an ACTIVE, SUPERSEDED or RETIRED answer, which is about a version. rule,
-    shuffle_key: of an ACCEPTED answer that made a version, or approved it; a PROPOSED one has no shuffle key.
-    effective: µs, None where the version waits for its shuffle key, or for approval. allowed_lateness: of the stream
-    then, µs.
-    """
+    """The answer on `rule-status` to a message of `rules`."""
 
     answer: Answer
     message: int
+    """Offset of the message; -1 of an ACTIVE, SUPERSEDED or RETIRED answer, which is about a version."""
     rule_id: str | None
     rule_version: int | None
     effective: int | None
+    """µs, None where the version waits for its shuffle key, or for approval."""
     rule: Rule | None = None
     shuffle_key: ShuffleKey | None = None
+    """`rule` and `shuffle_key`: of an ACCEPTED answer that made a version, or approved it; a PROPOSED one has no
+    shuffle key."""
     approval: Approval | None = None
     superseded: Superseded | None = None
     primed: Primed | None = None
     allowed_lateness: int | None = None
+    """Of the stream then, µs."""
 
 
 @dataclass
 class RuleBook:
-    """All versions and shuffle keys after the answers received so far.
-
-    answered: (rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its
-    shuffle key; published: to that of the first answer about it. active, superseded, retired: the versions with that
-    answer. primed: those that waited for their history. reported: by stream, of answers their arrival and the
-    `allowed_lateness` of then, µs. next_offset: of the answers; next_message: of the messages, after the last one that
-    has an answer. skipped: records that were not answers or did not fit.
-    """
+    """All versions and shuffle keys after the answers received so far."""
 
     streams: Mapping[str, Stream]
     shuffle_keys: list[ShuffleKey] = field(default_factory=list)
     serving: dict[tuple[str, tuple[str, ...]], ShuffleKey] = field(default_factory=dict)
     answered: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its shuffle
+    key."""
     published: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(rule id, version) to the arrival (µs) of the first answer about it."""
     active: set[tuple[str, int]] = field(default_factory=set)
     superseded: dict[tuple[str, int], Superseded] = field(default_factory=dict)
     retired: set[tuple[str, int]] = field(default_factory=set)
+    """`active`, `superseded` and `retired`: the versions with that answer."""
     primed: dict[tuple[str, int], Primed] = field(default_factory=dict)
+    """The versions that waited for their history."""
     reported: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """By stream, of answers their arrival and the `allowed_lateness` of then, µs."""
     next_offset: int = 0
+    """Offset of the next answer."""
     next_message: int = 0
+    """Offset of the message after the last one that has an answer."""
     skipped: int = 0
+    """Records that were not answers or did not fit."""
 
     def __post_init__(self) -> None:
         self.shuffle_keys = [ShuffleKey(s.name, entity) for s in self.streams.values() for entity in s.entities]

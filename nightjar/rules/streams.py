@@ -33,11 +33,7 @@ _FIELD_KEYS = ("type", "optional", "sensitive")
 
 @dataclass(frozen=True)
 class Stream:
-    """A declared kind of event; `allowed_lateness` and `max_future_skew` are in microseconds, `fields` are ordered.
-
-    optional: the fields that an event's JSON may lack; their value is then NULL. sensitive: those whose values are not
-    shown to people (nightjar/rules/masking.py).
-    """
+    """A declared kind of event; `allowed_lateness` and `max_future_skew` are in microseconds, `fields` are ordered."""
 
     name: str
     topic: str
@@ -48,7 +44,9 @@ class Stream:
     max_future_skew: int
     fields: Mapping[str, FieldType]
     optional: frozenset[str] = frozenset()
+    """The fields that an event's JSON may lack; their value is then NULL."""
     sensitive: frozenset[str] = frozenset()
+    """Those whose values are not shown to people (nightjar/rules/masking.py)."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -31,17 +31,15 @@ class Approval:
 
 @dataclass(frozen=True)
 class RuleVersion:
-    """A rule as published for the `version`th time (from 1), applying from `effective` (event time, µs UTC) on.
-
-    is_proposed: it waits for approval (see `nightjar.rules.approval`), and belongs to no RuleSet. approval: None where
-    none was asked for.
-    """
+    """A rule as published for the `version`th time (from 1), applying from `effective` (event time, µs UTC) on."""
 
     rule: Rule
     version: int
     effective: int
     is_proposed: bool = False
+    """Whether it waits for approval (see `nightjar.rules.approval`), and so belongs to no RuleSet."""
     approval: Approval | None = None
+    """None where none was asked for."""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -22,14 +22,15 @@ from nightjar.streaming.state.statelog import NOTHING, Head, StateLog
 
 @dataclass
 class Resident:
-    """A bucket in memory. version, token: of the head that it matches; restored: entries of the log read since the
-    bucket last reported, at `reported_at` (time.monotonic)."""
+    """A bucket in memory."""
 
     bucket: Bucket
     version: int = NOTHING
     token: str = ""
+    """`version` and `token`: of the head that it matches."""
     reported_at: float = 0.0
     restored: int = 0
+    """Entries of the log read since the bucket last reported, at `reported_at` (time.monotonic)."""
 
     def read(self, head: Head, files: BucketFiles) -> None:
         """Read the entries of the log that the bucket has not seen."""

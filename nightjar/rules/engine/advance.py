@@ -35,17 +35,16 @@ class Delta:
 
 @dataclass(frozen=True)
 class Position:
-    """How far an engine has come: what another one needs beside its deltas to continue.
-
-    clock, settled, horizon: see Engine, µs. held: by the names of folds, from when on (µs) each has counted without a
-    gap, and from when on its steps count. folded: see Engine, µs.
-    """
+    """How far an engine has come: what another one needs beside its deltas to continue."""
 
     clock: int
     settled: int
     horizon: int
+    """`clock`, `settled` and `horizon`: see Engine, µs."""
     held: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By the names of folds, from when on (µs) each has counted without a gap, and from when on its steps count."""
     folded: int = LONG_AGO
+    """See Engine, µs."""
 
     @property
     def since(self) -> int:
@@ -55,18 +54,16 @@ class Position:
 
 @dataclass(frozen=True)
 class Failure:
-    """A measure whose exact value is out of the range of its type at an event, which is therefore not a violation.
-
-    why: if the version as a whole cannot be evaluated; measure and event_id are empty then. row: of the event in the
-    batch; NO_ROW if it is from an earlier batch, or there is no event.
-    """
+    """A measure whose exact value is out of the range of its type at an event, which is therefore not a violation."""
 
     rule_id: str
     rule_version: int
     measure: str
     event_id: str
     why: str = ""
+    """Why the version as a whole cannot be evaluated, if so; measure and event_id are empty then."""
     row: int = NO_ROW
+    """Of the event in the batch; NO_ROW if it is from an earlier batch, or there is no event."""
 
 
 @dataclass(frozen=True)
@@ -85,29 +82,31 @@ class InputRows:
 
 @dataclass(frozen=True)
 class Events:
-    """The events of a batch, in the order of their arrival.
-
-    batch: all of them; late: the indices of the late ones; inserted: the columns of those inserted, by name; seq: their
-    arrival_seq, int64; came_late: which of these are late, uint8.
-    """
+    """The events of a batch, in the order of their arrival."""
 
     batch: pa.RecordBatch
+    """All of them."""
     late: Int64Array
+    """The indices of the late ones."""
     inserted: Mapping[str, pa.Array]
+    """The columns of those inserted, by name."""
     seq: Int64Array
+    """Their arrival_seq, int64."""
     came_late: Mask
+    """Which of these are late, uint8."""
 
 
 @dataclass(frozen=True)
 class Advance:
     """The results of a batch.
 
-    alerts: ALERT_SCHEMA, in the order of announcement; rows: the rows of the batch that the tables are about. Tables
-    that not every host reads are created on request: for a small batch they are nearly a tenth of the work.
+    Tables that not every host reads are created on request: for a small batch they are nearly a tenth of the work.
     """
 
     alerts: pa.Table
+    """ALERT_SCHEMA, in the order of announcement."""
     rows: InputRows
+    """The rows of the batch that the tables are about."""
     failures: list[Failure]
     results: list[ProgramResults] = field(repr=False)
     announcements: pa.Table = field(repr=False)

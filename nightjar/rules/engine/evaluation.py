@@ -32,17 +32,17 @@ class Overflow:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """One version of a rule at the rows that it applies to.
-
-    rows: all evaluated store rows of the group-by; sees: uint8 per row, whether this version applies and its `where`
-    holds there; violated: the positions in rows where the condition holds too; values: each measure at all rows.
-    """
+    """One version of a rule at the rows that it applies to."""
 
     compiled: CompiledRule
     rows: Int64Array
+    """All evaluated store rows of the group-by."""
     sees: Mask
+    """uint8 per row, whether this version applies and its `where` holds there."""
     violated: Int64Array
+    """The positions in rows where the condition holds too."""
     values: dict[str, Values]
+    """Each measure at all rows."""
     overflows: list[Overflow]
 
     @property

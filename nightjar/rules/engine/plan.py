@@ -115,19 +115,17 @@ _FOLDED = {
 
 @dataclass(frozen=True)
 class CompiledRule:
-    """One version of a rule, ready to evaluate.
-
-    called: the name of each measure in `when`: that of its aggregate (two rules may use one name for different
-    measures); predicates: those of the marks, by text.
-    """
+    """One version of a rule, ready to evaluate."""
 
     version: RuleVersion
     seen: MaskKey
     measures: dict[str, Aggregate]
     types: dict[str, FieldType]
     called: dict[str, str]
+    """The name of each measure in `when`: that of its aggregate (two rules may use one name for different measures)."""
     when: Predicate
     predicates: dict[str, Predicate]
+    """Those of the marks, by text."""
 
     @property
     def rule(self) -> Rule:
@@ -166,20 +164,19 @@ class Program:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """All that is evaluated over one group-by.
-
-    measured: aggregates and their types, by their names in conditions; reach: how long before an event those may lie
-    that a rule which may still run depends on, in µs; of_rows: the same without measures with a resolution. folds: what
-    these need, and the widest window over each, in µs.
-    """
+    """All that is evaluated over one group-by."""
 
     group_by: tuple[str, ...]
     versions: dict[str, tuple[RuleVersion, ...]]
     compiled: dict[tuple[str, int], CompiledRule]
     measured: dict[str, tuple[Aggregate, FieldType]]
+    """Aggregates and their types, by their names in conditions."""
     reach: int
+    """How long before an event those may lie that a rule which may still run depends on, in µs."""
     of_rows: int = 0
+    """The same without measures with a resolution."""
     folds: dict[Fold, int] = field(default_factory=dict)
+    """What these need, and the widest window over each, in µs."""
     _programs: dict[tuple[tuple[str, int], ...], tuple[Program, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )

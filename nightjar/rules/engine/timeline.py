@@ -23,18 +23,18 @@ _STRETCH = 1 << 16
 
 @dataclass(frozen=True)
 class Needed:
-    """The rows that a group-by still needs, as event times in µs.
-
-    horizon: rows before it are no longer there; settled: rows before it are no longer evaluated; reach: the widest
-    window; folded: rows before it are in steps for the measures with a resolution.
-    has_resets: whether a row may depend on the result of another that has seen more late rows.
-    """
+    """The rows that a group-by still needs, as event times in µs."""
 
     horizon: int
+    """Rows before it are no longer there."""
     settled: int
+    """Rows before it are no longer evaluated."""
     reach: int
+    """The widest window."""
     has_resets: bool = False
+    """Whether a row may depend on the result of another that has seen more late rows."""
     folded: int = LONG_AGO
+    """Rows before it are in steps for the measures with a resolution."""
 
     @property
     def since(self) -> int:
@@ -44,18 +44,17 @@ class Needed:
 
 @dataclass(frozen=True)
 class Runs:
-    """Rows to evaluate, split into ranges of one group each (see kernels.windows).
-
-    horizon: event time (µs) before which rows are in no window; folded: and before which in none with a resolution.
-    longest: no window has more rows than this, or 0 where that is not known.
-    """
+    """Rows to evaluate, split into ranges of one group each (see kernels.windows)."""
 
     first: Int64Array
     start: Int64Array
     at: Int64Array
     horizon: int
+    """Event time (µs) before which rows are in no window."""
     folded: int = LONG_AGO
+    """Event time (µs) before which rows are in no window of a measure with a resolution."""
     longest: int = 0
+    """No window has more rows than this, or 0 where that is not known."""
 
     @property
     def rows(self) -> int:

@@ -51,18 +51,18 @@ _TRUE: Truth = np.ones(1, np.bool_)
 
 @dataclass(frozen=True)
 class Predicate:
-    """A compiled condition: it holds where every one of `plain` and `rest` does.
-
-    rest: the part that Polars must plan, as one expression that is never NULL; columns: all that it reads; text:
-    canonical; bounds: comparisons that it implies.
-    """
+    """A compiled condition: it holds where every one of `plain` and `rest` does."""
 
     plain: tuple[Term, ...]
     rest: pl.Expr | None
+    """The part that Polars must plan, as one expression that is never NULL."""
     rest_columns: frozenset[str]
     columns: frozenset[str]
+    """All that it reads."""
     text: str
+    """Canonical."""
     bounds: tuple[Bound, ...]
+    """Comparisons that it implies."""
 
 
 def compile_predicate(

@@ -30,11 +30,12 @@ _ROUNDED = Fraction(1, 10**9)
 
 @dataclass(frozen=True)
 class _Constraint:
-    """A value is compared with constants. values: of IN and =; else bound, which it is above, or below."""
+    """A value is compared with constants."""
 
     of: Node
     text: str
     values: tuple[Any, ...] | None = None
+    """Of IN and =. Else `bound`, which the value is above or below."""
     above: Fraction | None = None
     below: Fraction | None = None
     strict: bool = False
@@ -42,11 +43,12 @@ class _Constraint:
 
 @dataclass
 class _Range:
-    """What a number may be; step: it is a multiple of it (None: any number)."""
+    """What a number may be."""
 
     low: Fraction | None
     high: Fraction | None
     step: Fraction | None
+    """The number is a multiple of it (None: any number)."""
     low_strict: bool = False
     high_strict: bool = False
 
