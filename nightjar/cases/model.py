@@ -74,13 +74,15 @@ class ExpectedOutcome:
 
 @dataclass(frozen=True)
 class Case:
-    """Steps and their expected results. `settings` ignores the environment and settings files."""
+    """Steps and their expected results."""
 
     title: str
     description: str
     origin: str
+    """What it was read from, for errors."""
     streams: Mapping[str, Stream]
     settings: Settings
+    """Its own and the defaults, without the environment and settings files."""
     steps: tuple[Step, ...]
     expect: ExpectedOutcome
 

@@ -40,27 +40,30 @@ class _Columns:
 
 @dataclass(frozen=True)
 class Payments(_Columns):
-    """time: int64 microseconds since the start; customer, terminal: int32; cents: int64."""
+    """Payments as columns."""
 
     time: NDArray[np.int64]
+    """Microseconds since the start."""
     customer: NDArray[np.int32]
     terminal: NDArray[np.int32]
     cents: NDArray[np.int64]
     scenario: NDArray[np.int8]
+    """Of fraud; 0 for a genuine one."""
 
 
 @dataclass(frozen=True)
 class Logins(_Columns):
-    """time: int64 microseconds since the start; customer: int32; ip: uint32; device: int32 (two per customer, then the
-    attackers').
-    """
+    """Logins as columns."""
 
     time: NDArray[np.int64]
+    """Microseconds since the start."""
     customer: NDArray[np.int32]
     ip: NDArray[np.uint32]
     device: NDArray[np.int32]
+    """Two per customer, then the attackers'."""
     success: NDArray[np.bool_]
     scenario: NDArray[np.int8]
+    """Of fraud; 0 for a genuine one."""
 
 
 def draw_payments(rng: np.random.Generator, people: Population, count: int, first_weekday: int, days: int) -> Payments:

@@ -20,22 +20,22 @@ FIRST_STRANGE_IP = (198 << 24) + (18 << 16) + 1  # 198.18.0.1: attackers have ad
 
 @dataclass(frozen=True)
 class Population:
-    """Columns with one row per customer (the index is the customer's number); terminals are numbers too.
-
-    nearby: int32 [customers, ≤ NEARBY], terminals, nearest first
-    activity: float64, share of all payments, sums to 1
-    log_amount, log_spread: float64, mean and standard deviation of the logarithm of an amount
-    clock: float64, seconds by which the customer's day is shifted
-    ips: uint32 [customers, 2], at home and mobile
-    """
+    """Columns with one row per customer (the index is the customer's number)."""
 
     nearby: NDArray[np.int32]
+    """[customers, ≤ NEARBY]: numbers of terminals, the nearest first."""
     activity: NDArray[np.float64]
+    """Share of all payments; sums to 1."""
     log_amount: NDArray[np.float64]
+    """Mean of the logarithm of an amount."""
     log_spread: NDArray[np.float64]
+    """Standard deviation of the logarithm of an amount."""
     clock: NDArray[np.float64]
+    """Seconds by which the customer's day is shifted."""
     ips: NDArray[np.uint32]
+    """[customers, 2]: at home and mobile."""
     terminals: int
+    """How many there are."""
 
     @property
     def customers(self) -> int:

@@ -17,22 +17,22 @@ MAX_EVENTS = 50_000_000
 
 @dataclass(frozen=True)
 class Options:
-    """What to simulate.
-
-    `events` is the number of payments; `logins` is the number of genuine logins per payment; `fraud` is the share of
-    payments that are fraudulent. `prefix` begins every event's id: a stream takes a second event with one id for a
-    duplicate, so what is sent after other simulated events needs another prefix.
-    """
+    """What to simulate."""
 
     events: int = 100_000
+    """Payments."""
     days: int = 7
     customers: int = 5_000
     terminals: int = 2_000
     logins: float = 0.4
+    """Genuine logins per payment."""
     fraud: float = 0.005
+    """Share of payments that are fraudulent."""
     start: datetime = datetime(2026, 1, 5, tzinfo=UTC)
     seed: int = 0
     prefix: str = ""
+    """Of every event's id: a stream takes a second event with one id for a duplicate, so what is sent after other
+    simulated events needs another prefix."""
 
     def __post_init__(self) -> None:
         for name, least, most in (
