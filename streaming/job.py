@@ -157,7 +157,11 @@ class Driver:
             _log.info("buckets are spread over the executors")
 
     def _watch(self, query: StreamingQuery, stop: threading.Event) -> None:
-        """Monitor the query until it is to stop, and stop it between two batches. Raises JobError if it failed."""
+        """Monitor the query until it is to stop, and stop it between two batches.
+
+        Raises:
+            JobError: it failed.
+        """
         try:
             while not (stop.is_set() or self._rules.need_other_keys or self._batch_size.is_unfit or self._lacks_places):
                 raise_failure(query, self._checkpoint.folder)

@@ -42,7 +42,11 @@ def message(context: Any) -> tuple[str, str]:
 
 
 def send(connection: Any, subject: str, text: str) -> None:
-    """Send over the connection. Raises ValueError for a connection of another type."""
+    """Send over the connection.
+
+    Raises:
+        ValueError: a connection of another type.
+    """
     match connection.conn_type:
         case "http" | "https":
             _post(connection, text)

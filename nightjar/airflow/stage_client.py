@@ -87,7 +87,8 @@ class StageClient:
     def _followed(self, connection: socket.socket, log: Callable[[str], object]) -> bool:
         """Pass on the log until the stage is done; False if the server exited without accepting it.
 
-        Raises StageFailedError if the stage failed.
+        Raises:
+            StageFailedError: the stage failed.
         """
         taken, last_error = False, list[str]()
         for message in messages(connection):

@@ -131,7 +131,11 @@ def _site_packages() -> Iterator[Path]:
 
 
 def send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-    """Send a message. Raises OSError if the other side has disconnected."""
+    """Send a message.
+
+    Raises:
+        OSError: the other side has disconnected.
+    """
     connection.sendall(json.dumps(message).encode() + b"\n")
 
 

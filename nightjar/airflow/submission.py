@@ -109,7 +109,10 @@ def schedule(dag_id: str, default: str = "") -> str | None:
 def due(day: date) -> datetime:
     """When the run of the day is due: the first of the schedule that finds all its events on time.
 
-    Without a schedule, when a run of the day may begin. Raises NightjarError as `delay` does.
+    Without a schedule, when a run of the day may begin.
+
+    Raises:
+        NightjarError: as `delay` does.
     """
     from croniter import croniter
 
@@ -159,7 +162,11 @@ def run_day(dag_run: DagRun, asked: str | None = None) -> date:
 
 
 def day_of(field: str, written: object) -> date:
-    """The day that a field of a form names. Raises SubmissionError if it names none."""
+    """The day that a field of a form names.
+
+    Raises:
+        SubmissionError: it names none.
+    """
     try:
         return date.fromisoformat(*_matching(field, [written], _DAY_TEXT))
     except ValueError:
@@ -168,12 +175,20 @@ def day_of(field: str, written: object) -> date:
 
 
 def asked_rules(params: Mapping[str, Any]) -> list[str]:
-    """The ids of rules in a form; none: all. Raises SubmissionError if one is not an id."""
+    """The ids of rules in a form; none: all.
+
+    Raises:
+        SubmissionError: one is not an id.
+    """
     return _matching("rules", params.get("rules"), _RULE_ID)
 
 
 def asked_groups(params: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The groups in a form, values by field; none: all. Raises SubmissionError if one is not a field and its values."""
+    """The groups in a form, values by field; none: all.
+
+    Raises:
+        SubmissionError: one is not a field and its values.
+    """
     merged: dict[str, list[str]] = {}
     for group in _matching("groups", params.get("groups"), _GROUP):
         name, _, values = group.partition("=")
@@ -194,7 +209,11 @@ def options(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def described(dag_run: DagRun, params: Mapping[str, Any]) -> str:
-    """What a run is about, in words. Raises SubmissionError if the day cannot be used."""
+    """What a run is about, in words.
+
+    Raises:
+        SubmissionError: the day cannot be used.
+    """
     words = [
         f"the day {run_day(dag_run, params.get('day'))} (UTC)",
         f"rules {', '.join(map(str, params['rules']))}" if params.get("rules") else "all rules",

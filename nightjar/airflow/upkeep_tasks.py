@@ -47,7 +47,11 @@ class WatchStream(BaseOperator):
         self.skew = skew
 
     def execute(self, context: Any) -> None:  # noqa: ARG002
-        """Look at the job's last reports. Raises NightjarError with the remedy if something is wrong."""
+        """Look at the job's last reports.
+
+        Raises:
+            NightjarError: something is wrong, with the remedy.
+        """
         from nightjar.configuration.settings import load_settings
         from nightjar.operations.status import read_status
         from nightjar.operations.watchdog import problems

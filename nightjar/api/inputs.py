@@ -33,7 +33,11 @@ def is_file_name(text: str) -> bool:
 
 
 def streams_from(streams: Streams) -> Mapping[str, Stream]:
-    """The declared streams. Raises DeclarationError or SettingsError."""
+    """The declared streams.
+
+    Raises:
+        DeclarationError, SettingsError: they cannot be used.
+    """
     if streams is None:
         return load_streams(load_settings().streams)
     if isinstance(streams, Path | str):
@@ -44,7 +48,11 @@ def streams_from(streams: Streams) -> Mapping[str, Stream]:
 
 
 def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
-    """One of the declared streams. Raises SettingsError where there is none of this name."""
+    """One of the declared streams.
+
+    Raises:
+        SettingsError: there is none of this name.
+    """
     if name not in streams:
         raise SettingsError(
             "is not a declared stream", where=str(name), remedy=did_you_mean(name, streams, "Streams are")
@@ -53,7 +61,11 @@ def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
 
 
 def rules_from(rules: Rules, streams: Mapping[str, Stream]) -> list[Rule]:
-    """The rules, checked. Raises RuleError with the problems of all of them."""
+    """The rules, checked.
+
+    Raises:
+        RuleError: one is not valid; it has the problems of all of them.
+    """
     if isinstance(rules, Path) or (isinstance(rules, str) and is_file_name(rules)):
         return load_rules(rules, streams)
     if isinstance(rules, str):
@@ -98,7 +110,11 @@ def _arrow(events: Any) -> pa.Table:
 
 
 def day_from(day: date | str, name: str) -> date:
-    """A day, also as YYYY-MM-DD. name: of the parameter. Raises SettingsError."""
+    """A day, also as YYYY-MM-DD. name: of the parameter.
+
+    Raises:
+        SettingsError: it is not a date.
+    """
     if isinstance(day, date) and not isinstance(day, datetime):
         return day
     try:

@@ -37,7 +37,11 @@ class Context:
         return load_streams(self.settings.streams)
 
     def stream(self, name: str) -> "Stream":
-        """A stream. Raises SettingsError for one that is not declared."""
+        """A stream.
+
+        Raises:
+            SettingsError: it is not declared.
+        """
         from nightjar.rules.names import did_you_mean
 
         if name not in self.streams:

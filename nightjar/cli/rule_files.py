@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def read_rules(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":
-    """The rules of some files. Raises SettingsError if two have a rule of the same id."""
+    """The rules of some files.
+
+    Raises:
+        SettingsError: two have a rule of the same id.
+    """
     from nightjar.rules.model import load_rules
 
     found: dict[str, tuple[Path, Rule]] = {}

@@ -39,7 +39,11 @@ class Member:
     """Whether some records lack it."""
 
     def value(self, written: Any) -> Any:
-        """Its column's value: text, int, bool or µs; None for null. Raises ValueError or TypeError for any other."""
+        """Its column's value: text, int, bool or µs; None for null.
+
+        Raises:
+            ValueError or TypeError: any other.
+        """
         return None if written is None else _READ[self.kind](written)
 
     def written(self, value: Any) -> Any:
@@ -127,7 +131,11 @@ def _text(value: Any) -> str:
 
 
 def int64(value: Any) -> int:
-    """An integer that fits in 64 bits. Raises ValueError for any other value."""
+    """An integer that fits in 64 bits.
+
+    Raises:
+        ValueError: any other value.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise ValueError(f"{value!r} is not an int64")
     return value

@@ -175,7 +175,11 @@ def read_answer(value: bytes) -> Answered | None:
 
 
 def _primed(written: Mapping[str, Any]) -> Primed | None:
-    """The history that an ACTIVE answer names. Raises ValueError where that is not a time and a name."""
+    """The history that an ACTIVE answer names.
+
+    Raises:
+        ValueError: that is not a time and a name.
+    """
     if "history_since" not in written:
         return None
     since, name = parse_timestamp(written["history_since"], zone_required=True), written.get("priming", "")

@@ -47,7 +47,10 @@ _DRAIN_SECONDS = 120.0
 def run(console: SafeConsole) -> bool:
     """Run the demo; return whether every check passed.
 
-    Raises NightjarError if a stage fails. Either way, everything it started is stopped and its files are removed.
+    Either way, everything it started is stopped and its files are removed.
+
+    Raises:
+        NightjarError: a stage fails.
     """
     stages = Stages(console)
     streams = load_streams()
@@ -206,7 +209,11 @@ class _Replay:
 def _show_answers(
     note: Callable[[str], None], answers: rule_topics.AnswerReader, messages: list[dict[str, object]]
 ) -> None:
-    """Print rules as they become active, until all have. Raises NightjarError if one is rejected."""
+    """Print rules as they become active, until all have.
+
+    Raises:
+        NightjarError: one is rejected.
+    """
     for status in answers.until_settled(messages, _ANSWER_SECONDS):
         if status.answer is Answer.REJECTED:
             raise NightjarError("\n".join(status.reasons), where=f"rule {status.rule_id}", remedy="Correct the example")

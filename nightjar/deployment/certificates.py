@@ -87,7 +87,11 @@ def java_trust_store(authority: Authority) -> bytes:
 
 
 def write_secret(path: Path, content: bytes, mode: int = 0o400) -> None:
-    """Write a new file that nobody else can read, at any moment. Raises FileExistsError if there is one."""
+    """Write a new file that nobody else can read, at any moment.
+
+    Raises:
+        FileExistsError: there is one.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -204,7 +204,8 @@ def make(root: Path, hosts: Sequence[str] = ()) -> bool:
 def renew(root: Path, hosts: Sequence[str] = ()) -> None:
     """Give every part a new certificate, of a new authority. An interrupted renewal is begun again by the next one.
 
-    Raises FileNotFoundError where there is nothing to renew.
+    Raises:
+        FileNotFoundError: there is nothing to renew.
     """
     if not (root / DONE).exists():
         raise FileNotFoundError(f"{root}: no certificates were made here")

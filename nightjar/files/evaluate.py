@@ -19,7 +19,8 @@ def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table) -> Truth:
 
     A rule applies from its `effective` time on, or from the beginning. events: see `Truth`.
 
-    Raises EvaluationError if a measure's exact value is out of the range of its type.
+    Raises:
+        EvaluationError: a measure's exact value is out of the range of its type.
     """
     truth = Truth(stream, RuleSet.of(rules, MIN_TIMESTAMP), events)
     truth.refuse_failures()

@@ -55,9 +55,12 @@ class MisfitError(ValueError):
 
 
 def as_declared(column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None = None) -> pa.ChunkedArray:
-    """The column in its field's Arrow type. Raises MisfitError if a value does not fit.
+    """The column in its field's Arrow type.
 
     zone: of times without one, and of dates, which are then its midnight.
+
+    Raises:
+        MisfitError: a value does not fit.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

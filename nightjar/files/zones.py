@@ -6,7 +6,11 @@ from nightjar.rules.errors import SettingsError
 
 
 def zone_named(name: str | None, where: str) -> ZoneInfo | None:
-    """The zone of this name; None: none. where: the option or parameter. Raises SettingsError for an unknown one."""
+    """The zone of this name; None: none. where: the option or parameter.
+
+    Raises:
+        SettingsError: there is none.
+    """
     try:
         return None if name is None else ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

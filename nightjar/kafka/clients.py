@@ -40,12 +40,20 @@ class KafkaError(NightjarError):
 
 
 def admin(settings: Settings) -> kafka.KafkaAdminClient:
-    """An admin client; a context manager. Raises KafkaError if no broker responds."""
+    """An admin client; a context manager.
+
+    Raises:
+        KafkaError: no broker responds.
+    """
     return _connected(kafka.KafkaAdminClient, settings, {})
 
 
 def producer(settings: Settings, **options: Any) -> kafka.KafkaProducer:
-    """A producer that waits for all replicas; a context manager. Raises KafkaError if no broker responds."""
+    """A producer that waits for all replicas; a context manager.
+
+    Raises:
+        KafkaError: no broker responds.
+    """
     given = {
         "allow_auto_create_topics": False,
         "max_block_ms": CONNECT_TIMEOUT_MS,
@@ -59,7 +67,9 @@ def consumer(settings: Settings, *topics: str, **options: Any) -> kafka.KafkaCon
     """A consumer of whole topics without a group, from their beginning unless `options` say otherwise.
 
     It reads committed records only, so it skips the corrections of a backfill that was killed before it finished.
-    Raises KafkaError if no broker responds.
+
+    Raises:
+        KafkaError: no broker responds.
     """
     given = {
         "auto_offset_reset": "earliest",

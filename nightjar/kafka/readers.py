@@ -55,7 +55,9 @@ class Reader:
     """Reads topics without a consumer group; a context manager.
 
     options: of the consumer, in kafka-python's names.
-    Raises KafkaError if no broker responds or a topic does not exist.
+
+    Raises:
+        KafkaError: no broker responds or a topic does not exist.
     """
 
     def __init__(self, settings: Settings, *topics: str, **options: Any) -> None:

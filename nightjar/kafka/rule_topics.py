@@ -23,7 +23,11 @@ _DELIVERY_SECONDS = 30
 
 
 def rule_book(settings: Settings, streams: Mapping[str, Stream]) -> RuleBook:
-    """The rule book of all answers so far. Raises KafkaError if the topic cannot be read."""
+    """The rule book of all answers so far.
+
+    Raises:
+        KafkaError: the topic cannot be read.
+    """
     book = RuleBook(streams)
     with Reader(settings, settings.rule_status_topic) as topic:
         for record in topic.all():
@@ -94,7 +98,10 @@ class AnswerReader:
         """The answers to the messages sent since, until each is settled: REJECTED, PROPOSED, or ACTIVE.
 
         For a paused or retired rule, which never becomes ACTIVE, ACCEPTED is final. approved: the state of the version
-        that the messages approve. Raises KafkaError if an answer is missing after `seconds`.
+        that the messages approve.
+
+        Raises:
+            KafkaError: an answer is missing after `seconds`.
         """
         waiting = [(rule_of(message), settled_by(message, approved)) for message in messages]
         about = {rule_id for rule_id, _ in waiting}

@@ -43,7 +43,11 @@ class Endpoint:
 
     @classmethod
     def of(cls, settings: Settings) -> Endpoint:
-        """The endpoint of the settings. Raises SettingsError if strangers could read it."""
+        """The endpoint of the settings.
+
+        Raises:
+            SettingsError: strangers could read it.
+        """
         files = settings.metrics_certificate, settings.metrics_key, settings.metrics_client_ca
         given = [file for file in files if file is not None]
         for file in given:
@@ -68,7 +72,11 @@ class MetricsServer:
     """Serves until it is closed; a context manager. port: the actual one."""
 
     def __init__(self, endpoint: Endpoint, registry: CollectorRegistry, healthy: Check, ready: Check) -> None:
-        """Raises SettingsError if the port is taken or a file of TLS cannot be used."""
+        """Begin to listen.
+
+        Raises:
+            SettingsError: the port is taken, or a file of TLS cannot be used.
+        """
         application = _application(make_wsgi_app(registry), {"/healthz": healthy, "/readyz": ready})
         try:
             self._server = make_server(endpoint.host, endpoint.port, application, _Threading, _Handler)

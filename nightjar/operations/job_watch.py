@@ -81,7 +81,9 @@ class JobState:
 def await_running(settings: Settings, job: JobProcess) -> None:
     """Return once the job reports that its query is running.
 
-    Raises JobProcessError if the job exits, and JobNotThereError if it does not report in time.
+    Raises:
+        JobProcessError: the job exits.
+        JobNotThereError: it does not report in time.
     """
     for state in _followed(settings, job, _START_SECONDS, "has not reported that it runs"):
         if state.driver is not None and state.driver["state"] == "running" and state.driver["process"] == job.pid:

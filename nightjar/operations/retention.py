@@ -26,7 +26,8 @@ class Estimate:
 def given_rates(options: Iterable[str], file: Path | None, streams: Mapping[str, Stream]) -> dict[str, float]:
     """Events per day by stream, from STREAM=NUMBER options and a TOML file of the same; options win.
 
-    Raises SettingsError for an unknown stream or a value that is not a number of events.
+    Raises:
+        SettingsError: an unknown stream or a value that is not a number of events.
     """
     written: dict[str, object] = {} if file is None else dict(_toml(file))
     for option in options:
@@ -40,7 +41,8 @@ def estimates(
 ) -> dict[str, Estimate]:
     """What each rule with windows would cost, by rule id; omits rules on streams of unknown rate.
 
-    Raises RuleError with the figures if a rule would retain more than `max_retained_events`.
+    Raises:
+        RuleError: a rule would retain more than `max_retained_events`; it has the figures.
     """
     found: dict[str, Estimate] = {}
     problems: list[Problem] = []

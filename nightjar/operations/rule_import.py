@@ -58,7 +58,11 @@ def read_files(files: list[Path], streams: Mapping[str, Stream], forms: Forms) -
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write each rule's file into a folder. Raises SettingsError where one is there and has another content."""
+    """Write each rule's file into a folder.
+
+    Raises:
+        SettingsError: one is there and has another content.
+    """
     paths = {rule_id: folder / f"{rule_id}.yaml" for rule_id in texts}
     try:
         for rule_id, path in paths.items():

@@ -83,7 +83,11 @@ class JobStatus:
 
 
 def read_status(settings: Settings) -> JobStatus:
-    """Read the current state of the job. Raises KafkaError if its topics cannot be read."""
+    """Read the current state of the job.
+
+    Raises:
+        KafkaError: its topics cannot be read.
+    """
     state = JobState()
     reports: deque[JobReport] = deque(maxlen=_LATEST_REPORTS)
     with Reader(settings, settings.job_progress_topic) as reader:

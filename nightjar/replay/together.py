@@ -34,7 +34,9 @@ def send_together(
     """Send each stream's plan (with kept times) to its topic, and wait until all is delivered.
 
     begins: µs; records with this arrival are due at once, later ones at the pace of their arrivals times `speed`.
-    Raises KafkaError as `send` does.
+
+    Raises:
+        KafkaError: as `send` does.
     """
     dues = {name: _microseconds(plan["arrival_time"]) for name, plan in plans.items()}
     last = max((int(due[-1]) for due in dues.values() if due.size), default=begins)

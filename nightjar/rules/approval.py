@@ -27,7 +27,11 @@ _LONGEST = {"author": MAX_AUTHOR, "reason": MAX_REASON}
 
 
 def proposed(version: RuleVersion) -> RuleVersion:
-    """The version as a proposal, which takes no effect. Raises RuleError where it names no author, or no reason."""
+    """The version as a proposal, which takes no effect.
+
+    Raises:
+        RuleError: it names no author, or no reason.
+    """
     rule = version.rule
     missing = [key for key in PROVENANCE if not (getattr(rule, key) or "").strip()]
     if missing:
@@ -57,7 +61,8 @@ def approved(
     It applies from `activation_delay` (µs) after the approval's arrival (µs), or from the rule's own effective time if
     that is later.
 
-    Raises RuleError with everything that is wrong with the approval.
+    Raises:
+        RuleError: the approval is not valid; it has everything that is wrong.
     """
     if unknown := [key for key in written if key not in _KEYS]:
         raise RuleError([Problem(str(unknown[0]), "", "is not a key of an approval", f"Keys are {', '.join(_KEYS)}")])

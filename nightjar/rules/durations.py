@@ -25,7 +25,8 @@ _REMEDY = "Write a number and one of the units ms, s, m, h, d, as in 500ms, 10s,
 def parse_duration(text: str) -> int:
     """Microseconds of a written duration: `90m`, `1.5h`, or parts from the largest unit to the smallest, as `1h30m`.
 
-    Raises NightjarError for anything else, including a number without a unit, and a fraction of a microsecond.
+    Raises:
+        NightjarError: anything else, including a number without a unit, and a fraction of a microsecond.
     """
     if not isinstance(text, str) or re.fullmatch(_PATTERN, text, re.ASCII) is None:
         raise NightjarError(f"{text!r} is not a duration", remedy=_REMEDY)

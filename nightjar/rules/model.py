@@ -232,8 +232,9 @@ def parse_rule(
     accepted: a version of it was accepted before, maybe by an earlier release: only that it fits its stream is checked,
     and not what new rules are refused for in addition.
 
-    Raises RuleError with all problems: each has its place (`measures.spent.sum`), the value found there, and the
-    remedy.
+    Raises:
+        RuleError: it is not valid; each problem has its place (`measures.spent.sum`), the value found there, and the
+            remedy.
     """
     if isinstance(written, str | bytes):
         documents = read_documents(written, where="the rule")
@@ -252,7 +253,8 @@ def parse_rule(
 def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
     """The rules of a YAML or JSON file: one, a list, `rules: [...]`, or several YAML documents of these forms.
 
-    Raises RuleError with the problems of all rules; a place then starts with the rule's id, or its number from 1.
+    Raises:
+        RuleError: with the problems of all rules; a place then starts with the rule's id, or its number from 1.
     """
     path = Path(path)
     try:
@@ -318,6 +320,7 @@ def rule_to_mapping(rule: Rule) -> dict[str, Any]:
 def rule_from_mapping(written: Mapping[str, Any]) -> Rule:
     """The rule that `rule_to_mapping` wrote: only its shape is checked, so that an accepted rule stays accepted.
 
-    Raises ValueError if it has another shape.
+    Raises:
+        ValueError: it has another shape.
     """
     return Rule.model_validate(dict(written))

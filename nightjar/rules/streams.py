@@ -80,7 +80,8 @@ def optional_field(name: str, kind: FieldType) -> str:
 def load_streams(path: str | Path | None = None) -> dict[str, Stream]:
     """The streams declared in the TOML file at `path` (None: the shipped ones), by name.
 
-    Raises DeclarationError with the file, the key and the remedy.
+    Raises:
+        DeclarationError: with the file, the key and the remedy.
     """
     path = SHIPPED if path is None else Path(path)
     try:

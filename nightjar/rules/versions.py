@@ -83,7 +83,8 @@ def next_version(
     """The version that publishing `rule` creates after its `earlier` ones, effective from the time in the rule, or
     `activation_delay_us` after its arrival.
 
-    Raises RuleError if the id already belongs to a rule of another stream.
+    Raises:
+        RuleError: the id already belongs to a rule of another stream.
     """
     if earlier and earlier[0].rule.stream != rule.stream:
         raise RuleError(
@@ -127,7 +128,7 @@ class RuleSet:
     versions: tuple[RuleVersion, ...] = ()
 
     def publish(self, rule: Rule, arrival_us: int, activation_delay_us: int = 0) -> RuleSet:
-        """This set and one more version. Raises as `next_version` does."""
+        """This set and one more version; raises as `next_version` does."""
         return RuleSet((*self.versions, next_version(self.of_rule(rule.id), rule, arrival_us, activation_delay_us)))
 
     def of_stream(self, name: str) -> RuleSet:

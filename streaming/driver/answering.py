@@ -134,7 +134,11 @@ class _Follower:
         self._consumer.seek(self._partition, offset)
 
     def until(self, end: int) -> Iterable[Record]:
-        """Read on up to this offset. Raises JobError where what is there cannot be read."""
+        """Read on up to this offset.
+
+        Raises:
+            JobError: what is there cannot be read.
+        """
         waited = 0.0
         while self._consumer.position(self._partition) < end:
             found = self.poll(_POLL_MS)
@@ -184,7 +188,11 @@ class Answering:
         self._shuffle_keys: frozenset[ShuffleKey] = frozenset(self.book.shuffle_keys)
 
     def catch_up(self) -> None:
-        """Answer all current messages. Raises JobError where a topic has lost what must be kept."""
+        """Answer all current messages.
+
+        Raises:
+            JobError: a topic has lost what must be kept.
+        """
         if self._answers.begin:
             raise JobError(
                 f"its records before offset {self._answers.begin} are missing: the rules are in them",

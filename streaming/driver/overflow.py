@@ -43,7 +43,8 @@ class CapWatch:
     def reached(self) -> dict[str, tuple[int, ...]]:
         """By rule the hours (their begin, µs) in which the cap has been reached since the last call.
 
-        Raises KafkaError if no broker answers.
+        Raises:
+            KafkaError: no broker answers.
         """
         for records in self._consumer.poll(timeout_ms=0).values():
             for record in records:

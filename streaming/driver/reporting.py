@@ -38,7 +38,8 @@ class Reporter:
     def report(self, state: str, batches: list[dict[str, Any]]) -> None:
         """Publish the job's state and progress. batches: Spark's progress of those since the last report.
 
-        Raises KafkaError if no broker answers.
+        Raises:
+            KafkaError: no broker answers.
         """
         # looked up after the brokers stamped the last clock: what arrived before it is in the partitions' progress
         stamped, committed = self._brokers.stamped, self._checkpoint.committed_offsets()

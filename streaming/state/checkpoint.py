@@ -93,8 +93,10 @@ class Checkpoint:
         keys: all that the streams and rules have needed; those that the checkpoint lacks are numbered last. begins: the
         first offsets of events that Kafka has, called for a new checkpoint only. unused: shuffle keys to drop with
         their state. wanted: shuffle keys to take into use again, without state, if they were dropped.
-        Raises JobError with a remedy if the checkpoint was written with other buckets or another declaration of a
-        stream.
+
+        Raises:
+            JobError: with a remedy if the checkpoint was written with other buckets or another declaration of a
+                stream.
         """
         found = self.refuse_unfit()
         made, read = found or self._made(began=begins()), self.committed_offsets()

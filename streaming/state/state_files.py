@@ -44,7 +44,11 @@ class BucketFiles:
         self._suffix = f"-{run}" if run else ""
 
     def get(self, name: str) -> bytes:
-        """The entry of this name. Raises RuntimeError (STATE_LOST) where it cannot be read."""
+        """The entry of this name.
+
+        Raises:
+            RuntimeError: it cannot be read (STATE_LOST).
+        """
         try:
             return (self._folder / name).read_bytes()
         except OSError as failure:

@@ -136,7 +136,11 @@ class Head(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Head:
-        """The head that `to_bytes` wrote. Raises msgspec.DecodeError for anything else."""
+        """The head that `to_bytes` wrote.
+
+        Raises:
+            msgspec.DecodeError: it is anything else.
+        """
         return msgspec.msgpack.decode(value, type=cls)
 
     @property

@@ -160,13 +160,21 @@ class LocalAirflow:
             component.check()
 
     def wait(self) -> NoReturn:
-        """Block until interrupted. Raises LocalAirflowError if a component exits."""
+        """Block until interrupted.
+
+        Raises:
+            LocalAirflowError: a component exits.
+        """
         while True:
             self.check()
             time.sleep(1.0)
 
     def await_dag(self, dag_id: str, seconds: float = START_SECONDS) -> None:
-        """Return once the DAG is loaded. Raises LocalAirflowError, with the import error if there is one."""
+        """Return once the DAG is loaded.
+
+        Raises:
+            LocalAirflowError: it cannot be loaded, with the import error if there is one.
+        """
         deadline = time.monotonic() + seconds
         client = self.client
         while not client.has_dag(dag_id):

@@ -26,7 +26,11 @@ __all__ = ["DEFAULT_FORMS", "Forms", "MessageError", "Reading", "read_message"]
 
 
 def read_message(message: bytes | str | Mapping[str, Any], forms: Forms) -> Reading:
-    """A message of the `rules` topic in our own form. Raises RuleError if it has none of the known forms."""
+    """A message of the `rules` topic in our own form.
+
+    Raises:
+        RuleError: it has none of the known forms.
+    """
     if not isinstance(message, Mapping):
         text = decoded(message)
         if not text.strip():

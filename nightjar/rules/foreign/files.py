@@ -22,7 +22,8 @@ MAX_BYTES = 16_777_216
 def messages_of(text: bytes, where: str) -> list[tuple[str, Any]]:
     """(place, message) of each message in a file's text; a place is `file: line 3`.
 
-    Raises RuleError if the file as a whole cannot be read.
+    Raises:
+        RuleError: the file as a whole cannot be read.
     """
     if len(text) > MAX_BYTES:
         raise refusal(f"has more than {MAX_BYTES} bytes", "Split it into several files", where)

@@ -121,7 +121,11 @@ def from_text(text: str, forms: Forms) -> Reading:
 
 
 def from_mapping(written: Mapping[str, Any], forms: Forms) -> Reading:
-    """Read the JSON form. Raises MessageError with everything that has no equivalent here."""
+    """Read the JSON form.
+
+    Raises:
+        MessageError: something has no equivalent here; it lists everything.
+    """
     return _Message(written).reading(forms)
 
 

@@ -92,7 +92,10 @@ def check_predicate(
 def impossible_parts(texts: Sequence[str], columns: Mapping[str, FieldType], least: Mapping[str, int]) -> list[str]:
     """A sentence for each part of some conditions, joined by AND, that never holds (see `impossible`).
 
-    least: the least values that columns can have. Raises PredicateError where a condition is none.
+    least: the least values that columns can have.
+
+    Raises:
+        PredicateError: a condition is none.
     """
     return impossibilities(Node(Op.AND, BOOLEAN, tuple(_root(text, columns, "") for text in texts)), least)
 
