@@ -245,16 +245,7 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
                 key = field, aggregate.mask, computation.code if window.resolution else 0
             if key not in specification:
                 folds += [Fold.of(timeline.group_by, aggregate)] if window.resolution else []
-                specification[key] = [
-                    computation.code,
-                    timeline.marks[word],
-                    bit,
-                    kind,
-                    column,
-                    nowhere,
-                    nowhere,
-                    nowhere,
-                ]
+                specification[key] = [computation.code, timeline.marks[word], bit, kind, column, *[nowhere] * 3]
                 scales.append(scale)
             specification[key][0] = max(specification[key][0], computation.code)
             specification[key][5 + (computation.place or 0)] = row
