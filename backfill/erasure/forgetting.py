@@ -86,7 +86,7 @@ def forget(
     streams: those that are searched.
 
     Raises:
-        BackfillError: a key is no field of any of the streams, or of a type that cannot name a person.
+        BackfillError: a key is not a field of any of the streams, or of a type that cannot name a person.
     """
     _refuse_unknown(person, streams)
     if not dry_run:
@@ -101,7 +101,7 @@ def _refuse_unknown(person: Person, streams: Sequence[Stream]) -> None:
             searched = ", ".join(stream.name for stream in streams)
             fields = sorted({each for stream in streams for each in stream.fields})
             remedy = did_you_mean(name, fields, "Fields are")
-            raise BackfillError(f"is no field of {searched}", where=f"key {name}", remedy=remedy)
+            raise BackfillError(f"is not a field of {searched}", where=f"key {name}", remedy=remedy)
         if any(kind not in _KEY_KINDS for kind in kinds):
             remedy = "Name a person by a field of type string or int64"
             raise BackfillError(f"is a {kinds[0]}", where=f"key {name}", remedy=remedy)
@@ -187,7 +187,7 @@ class _Forgetting:
         delta.merge(self.root, FORGOTTEN, table, ("stream", "partition", "offset"))
 
     def _other_fields(self, traces: Traces) -> Iterator[tuple[str, int]]:
-        """Where events that stay have one of the values in a field that is no key."""
+        """Where events that stay have one of the values in a field that is not a key."""
         for stream in self.streams:
             texts = [
                 name

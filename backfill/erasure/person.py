@@ -65,7 +65,7 @@ class Person:
         return _WORD.sub(lambda word: MASK if word[0] in ids else word[0], text) if ids else text
 
     def is_about(self, record: bytes) -> bool:
-        """Whether a record, which may be no JSON, is the person's: by its key fields, or else by any of its values."""
+        """Whether a record, which may not be JSON, is the person's: by its key fields, or else by any of its values."""
         try:
             written = json.loads(record)
         except (ValueError, RecursionError):

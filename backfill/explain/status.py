@@ -86,7 +86,7 @@ class AlertStatus:
     muted: bool
     muted_by: str | None
     confirmed: bool | None
-    """Whether the lake as it is now agrees with it; None: that cannot be told."""
+    """Whether the lake as it is now agrees with it; None: that cannot be determined."""
     see: str | None
     """The alert of the version that applies instead."""
     judged_by: date | None

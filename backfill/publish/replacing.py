@@ -63,7 +63,7 @@ class ReplacementTasks(Partitioned):
 
     def _staged(self, split: RowSplit) -> pl.DataFrame:
         rows = pl.concat([file_rows(file) for file in split.files])
-        if "failed" in rows.collect_schema():  # what has no value is no violation
+        if "failed" in rows.collect_schema():  # what has no value is not a violation
             rows = rows.filter(pl.col("failed").is_null())
         rows = rows.filter(~pl.col("alert_id").is_in(self.unchanged))
         return self._placed(rows).with_columns(pl.lit(True).alias(_NEW), pl.lit(True).alias(_JUDGED)).collect()  # noqa: FBT003

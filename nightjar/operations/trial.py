@@ -35,7 +35,7 @@ def try_rules(
     file a field of the rules' stream.
 
     Raises:
-        SettingsError: labels for rules of several streams, or `label` is no field.
+        SettingsError: labels for rules of several streams, or `label` is not a field.
         BackfillError: there is no lake, or it has no events of the streams on these days.
     """
     stream = _labelled(config, rules, labels, label)

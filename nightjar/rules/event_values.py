@@ -129,7 +129,7 @@ def _number_mistake(text: str) -> str:
     if len(text) > _MAX_NUMBER:
         return "it is not a number"
     if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
-        return "it is not a number; null, or an empty cell, is no value"
+        return "it is not a number; write null, or an empty cell, for no value"
     if text != text.strip():
         return "it has white space around it"
     if re.fullmatch(r"-?[0-9.]*[0-9],[0-9]+|-?[0-9]+(,[0-9]{3})+(\.[0-9]+)?", text, re.ASCII):

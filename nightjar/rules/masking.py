@@ -49,7 +49,7 @@ def alert_text(text: str, rule: Rule, stream: Stream) -> str:
 
 
 def masked_text(text: str | None, names: Collection[str]) -> str | None:
-    """A JSON object as text, masked likewise; MASK where it is no JSON object."""
+    """A JSON object as text, masked likewise; MASK where it is not a JSON object."""
     if text is None or not names:
         return text
     try:

@@ -59,7 +59,7 @@ def threshold_of(rule: Rule, stream: Stream, name: str) -> Threshold:
             its alerts, so that what a measure is depends on the constant.
     """
     if rule.reset_after_alert:
-        problem = "makes the measures depend on the threshold, so that others cannot be told from them"
+        problem = "makes the measures depend on the threshold, so that its curve cannot be computed"
         remedy = "Compare drafts with other constants instead"
         raise RuleError([Problem("reset_after_alert", "true", problem, remedy)], where=f"rule {rule.id}")
     found = [each for each in thresholds_of(rule, stream) if each.name == name]

@@ -289,7 +289,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(lambda ground: ["airflow", "plugins", "--link", str(ground.folder / NAME)], 2, shown=printable(NAME))
     ],
     "airflow prepare": [
-        Scenario(lambda _: ["airflow", "prepare", "--connection", HOSTILE], 2, shown="is no id of a connection")
+        Scenario(lambda _: ["airflow", "prepare", "--connection", HOSTILE], 2, shown="is not the id of a connection")
     ],
     "jars": [Scenario(_no_java, 2, shown="no java found")],
     "airflow": [Scenario(_taken_port, 2, shown=printable(NAME))],

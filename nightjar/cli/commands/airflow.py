@@ -96,7 +96,7 @@ def _show_or_link(name: str, folder: Path | None, setting: str) -> None:
         return
     place = folder / "nightjar"
     if not folder.is_dir() or (place.exists() and not place.is_symlink()):
-        what = "is no folder" if not folder.is_dir() else "already has something else named nightjar"
+        what = "is not a folder" if not folder.is_dir() else "already has something else named nightjar"
         raise SettingsError(what, where=str(folder), remedy=f"Name the folder that your Airflow has as {setting}")
     place.unlink(missing_ok=True)
     place.symlink_to(ours, target_is_directory=True)
@@ -122,11 +122,11 @@ def prepare(
 
     if connection and not re.fullmatch(r"[\w.-]{1,200}", connection, re.ASCII):
         remedy = "Use letters, digits, '_', '-' and '.'"
-        raise SettingsError("is no id of a connection", where=f"--connection {connection}", remedy=remedy)
+        raise SettingsError("is not the id of a connection", where=f"--connection {connection}", remedy=remedy)
     uri = sys.stdin.readline().strip() if connection else ""
     if connection and "://" not in uri:
         raise SettingsError(
-            "is no URI", where="standard input", remedy="Write the connection, as in https://:TOKEN@chat.example.org"
+            "is not a URI", where="standard input", remedy="Write the connection, as in https://:TOKEN@chat.example.org"
         )
     done = prepared(connection, uri)
     stored = f" Connection {connection} is stored." if connection else ""

@@ -109,7 +109,7 @@ def _show_unused(console: "SafeConsole", case: "Case", outcome: "CaseOutcome", *
 
 
 def _event_named(raw: str, event_id: str) -> str:
-    """A record that is no event: by its event id if it has one, else by its beginning."""
+    """A record that is not an event: by its event id if it has one, else by its beginning."""
     from nightjar.rules.errors import shortened
 
     try:

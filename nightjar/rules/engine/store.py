@@ -227,7 +227,7 @@ class EventStore:
         self._note_late(rows)
 
     def _put_in_order(self, rows: Int64Array | slice) -> None:
-        """Distribute the rows' positions among them anew, by arrival and then by `seq`."""
+        """Distribute the rows' positions among them again, by arrival and then by `seq`."""
         seq = self._seq.all[rows]
         by_arrival = np.lexsort((seq, self.arrival(rows)))
         positions = np.sort(self.order[rows])
