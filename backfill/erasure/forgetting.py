@@ -34,9 +34,8 @@ from nightjar.lake.archive import make_tables
 from nightjar.lake.scanning import scan
 from nightjar.lake.stream_state import rule_book
 from nightjar.lake.tables import FORGOTTEN, RULE_STATUS, events_table
-from nightjar.rules.errors import SettingsError
 from nightjar.rules.names import did_you_mean
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, stream_named
 from nightjar.rules.types import Kind
 from nightjar.rules.versions import RuleSet
 from nightjar.storage.paths import AnyPath
@@ -69,11 +68,7 @@ def searched_streams(config: BackfillConfig, names: Sequence[str], person: Perso
     Raises:
         SettingsError: a stream is not declared.
     """
-    for name in names:
-        if name not in config.streams:
-            remedy = did_you_mean(name, config.streams, "Streams are")
-            raise SettingsError("is not a declared stream", where=f"--stream {name}", remedy=remedy)
-    chosen = [config.streams[name] for name in names] or [*config.streams.values()]
+    chosen = [stream_named(name, config.streams) for name in names] or [*config.streams.values()]
     declaring = [stream for stream in chosen if set(person.keys) & set(stream.fields)]
     return declaring or chosen
 

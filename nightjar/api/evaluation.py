@@ -8,10 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from nightjar.api.inputs import Rules, Streams, events_from, rules_from, stream_named, streams_from
+from nightjar.api.inputs import Rules, Streams, events_from, rules_from, streams_from
 from nightjar.files.evaluate import evaluate as evaluated
 from nightjar.rules.errors import Problem, RuleError, SettingsError
 from nightjar.rules.names import did_you_mean
+from nightjar.rules.streams import stream_named
 from nightjar.rules.truth import Truth
 
 

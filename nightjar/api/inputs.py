@@ -15,7 +15,6 @@ from nightjar.files.event_files import EventsError, events_of_table, read_events
 from nightjar.files.zones import zone_named
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.model import Rule, load_rules, parse_rules, rule_to_mapping, rules_of
-from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
 
 Rules = Path | str | Mapping[str, Any] | Rule | Iterable[Mapping[str, Any] | Rule]
@@ -45,19 +44,6 @@ def streams_from(streams: Streams) -> Mapping[str, Stream]:
     declared = {name: each for name, each in streams.items() if isinstance(each, Stream)}
     written = {name: each for name, each in streams.items() if not isinstance(each, Stream)}
     return declared | (streams_from_mapping(written, _STREAMS) if written or not declared else {})
-
-
-def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
-    """One of the declared streams.
-
-    Raises:
-        SettingsError: there is none of this name.
-    """
-    if name not in streams:
-        raise SettingsError(
-            "is not a declared stream", where=str(name), remedy=did_you_mean(name, streams, "Streams are")
-        )
-    return streams[name]
 
 
 def rules_from(rules: Rules, streams: Mapping[str, Stream]) -> list[Rule]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from nightjar.api.inputs import Rules, Streams, day_from, rules_from, stream_named, streams_from
+from nightjar.api.inputs import Rules, Streams, day_from, rules_from, streams_from
 from nightjar.backfill.explain.explanation import Explanation
 from nightjar.backfill.explain.explanation import explain as explained
 from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_formed
@@ -18,6 +18,7 @@ from nightjar.lake.config import LakeError
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import ALERTS, CORRECTIONS, events_table
 from nightjar.operations.unarchived import OnKafka
+from nightjar.rules.streams import stream_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,8 +3,6 @@
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nightjar.rules.errors import SettingsError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -42,12 +40,9 @@ class Context:
         Raises:
             SettingsError: it is not declared.
         """
-        from nightjar.rules.names import did_you_mean
+        from nightjar.rules.streams import stream_named
 
-        if name not in self.streams:
-            remedy = did_you_mean(name, self.streams, "Streams are")
-            raise SettingsError("is not a declared stream", where=name, remedy=remedy)
-        return self.streams[name]
+        return stream_named(name, self.streams)
 
     def backfill(self, *, spark: bool = False) -> "BackfillConfig":
         """The configuration of backfills, and in it the lake's; see `backfill_config`."""

@@ -10,9 +10,8 @@ from nightjar.configuration.settings import Settings
 from nightjar.lake.rates import events_per_day
 from nightjar.rules.errors import Problem, RuleError, SettingsError
 from nightjar.rules.model import Rule
-from nightjar.rules.names import did_you_mean
 from nightjar.rules.retention import retained, too_much
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, stream_named
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,7 @@ def _toml(file: Path) -> Mapping[str, object]:
 
 
 def _rate(name: str, value: object, streams: Mapping[str, Stream]) -> float:
-    if name not in streams:
-        raise SettingsError("is not a declared stream", where=name, remedy=did_you_mean(name, streams, "Streams are"))
+    stream_named(name, streams)
     try:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):

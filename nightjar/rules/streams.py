@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from nightjar.rules.durations import parse_duration
-from nightjar.rules.errors import DeclarationError, NightjarError
+from nightjar.rules.errors import DeclarationError, NightjarError, SettingsError, shortened
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS, SHIPPED
 from nightjar.rules.names import did_you_mean, is_usable_name
 from nightjar.rules.types import FieldType, Kind
@@ -100,6 +100,18 @@ def load_streams(path: str | Path | None = None) -> dict[str, Stream]:
         what = "is not a key of this file" if unknown else "there is no table of streams"
         raise DeclarationError(what, where=f"{path}: {key}", remedy="A stream is a table [streams.NAME]")
     return streams_from_mapping(mapping["streams"], str(path))
+
+
+def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
+    """One of the declared streams.
+
+    Raises:
+        SettingsError: there is none of this name.
+    """
+    if name not in streams:
+        remedy = did_you_mean(str(name), streams, "Streams are")
+        raise SettingsError("is not a declared stream", where=shortened(str(name)), remedy=remedy)
+    return streams[name]
 
 
 def streams_from_mapping(mapping: Mapping[str, Any], origin: str) -> dict[str, Stream]:
