@@ -5,19 +5,21 @@ that `import nightjar` costs next to nothing; everything else may change with an
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nightjar.api.evaluation import Evaluation, check, evaluate
     from nightjar.api.lake import Lake, backtest
     from nightjar.api.simulation import Simulation, simulate
-    from nightjar.rules.errors import NightjarError, Problem
+    from nightjar.rules.errors import NightjarError, Problem, RuleError
 
 __all__ = [
     "Evaluation",
     "Lake",
     "NightjarError",
     "Problem",
+    "RuleError",
     "Simulation",
     "backtest",
     "check",
@@ -30,6 +32,7 @@ _HOMES = {
     "Lake": "nightjar.api.lake",
     "NightjarError": "nightjar.rules.errors",
     "Problem": "nightjar.rules.errors",
+    "RuleError": "nightjar.rules.errors",
     "Simulation": "nightjar.api.simulation",
     "backtest": "nightjar.api.lake",
     "check": "nightjar.api.evaluation",
@@ -39,6 +42,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("nightjar")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -77,7 +77,7 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     folders = "|".join(sorted(path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"))
     paths = re.findall(rf"(?<![\w./-])((?:{folders})/[\w./-]*\w)", text)
     gone = [path for path in paths if not (ROOT / path).exists() and path.split("/")[0] not in ("build", "dist")]
-    for module in re.findall(r"python -m ((?:bench|fuzz|soak|tools)[\w.]*)", text):
+    for module in re.findall(r"python -m ((?:checks|tools)[\w.]*)", text):
         path = ROOT / module.replace(".", "/")
         gone += [module] * (not path.with_suffix(".py").exists() and not (path / "__main__.py").exists())
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))

@@ -24,7 +24,8 @@ from nightjar.rules.retention import widest
 from nightjar.rules.states import Revisions
 from nightjar.rules.timestamps import from_microseconds
 
-_BECAUSE = {
+# What each cause says of an alert, after "because".
+BECAUSE = {
     Cause.LATE_EVENT: "an event of its window was late for the stream, which does not count it",
     Cause.STREAM_DOWN: "the stream had not read all events of its window",
     Cause.RULE_PROPAGATION: "its event had arrived before the version of the rule that applies to it",
@@ -221,14 +222,14 @@ class _Case:
         latest, outcome = self.records.latest, self.records.outcome
         if latest is not None and latest["source"] == BACKFILL:
             if (cause := _CAUSES.get(latest["cause"] or "")) is not None:
-                yield f"Stream and night differed because {_BECAUSE[cause]} ({cause.value})."
+                yield f"Stream and night differed because {BECAUSE[cause]} ({cause.value})."
             return
         if self.published is PublishedState.RETRACTED and self.applies:
             yield "The stream retracted it: an event on time, out of order, changed its window."
         cause = _CAUSES.get((outcome or {}).get("cause") or "")
         if outcome is None or cause is None or outcome["outcome"] == Outcome.MATCHED:
             return
-        night = f"The night of {day_text(outcome['day'])} found it {outcome['outcome']}: {_BECAUSE[cause]}"
+        night = f"The night of {day_text(outcome['day'])} found it {outcome['outcome']}: {BECAUSE[cause]}"
         what = {
             Cause.STREAM_DOWN: "It is left to the stream, and later nights look again.",
             Cause.UNEXPLAINED: "Its correction is held back.",

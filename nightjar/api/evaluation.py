@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,15 @@ from nightjar.rules.streams import stream_named
 from nightjar.rules.truth import Truth
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """What rules conclude of some events. A frame is made when it is first asked for."""
 
     _truth: Truth
+
+    def __repr__(self) -> str:
+        found = {verdict.version.rule.id: verdict.violations for verdict in self._truth.verdicts}
+        return f"Evaluation(events={self.events}, duplicates={self.duplicates}, violations={found})"
 
     @property
     def events(self) -> int:
@@ -62,7 +66,7 @@ class Evaluation:
 
 
 def check(rules: Rules, *, streams: Streams = None) -> list[Problem]:
-    """What is wrong with rules, as `nightjar rules check` finds it; empty if nothing is.
+    """The errors in rules, as `nightjar rules check` finds them; empty if there are none. Its warnings are left out.
 
     rules: a file, a YAML or JSON text, or one or several mappings. streams: a TOML file of declarations, or
     declarations by name; None: those of the settings.
@@ -73,8 +77,8 @@ def check(rules: Rules, *, streams: Streams = None) -> list[Problem]:
     declared = streams_from(streams)
     try:
         rules_from(rules, declared)
-    except RuleError as refused:
-        return refused.problems
+    except RuleError as refused:  # a problem of the text as a whole has the name of that for its place
+        return [each if each.place else replace(each, place=refused.where) for each in refused.problems]
     return []
 
 
@@ -84,7 +88,8 @@ def evaluate(rules: Rules, events: Any, *, stream: str, streams: Streams = None,
     rules, streams: see `check`. Each rule applies from its `effective` time on, or else from the beginning; rules on
     other streams are left out. events: the path of a file (Parquet, CSV, JSON lines) or of a folder of such files; or a
     table of Arrow, Polars, pandas or Spark (which is collected), with a column for each field of the stream that is not
-    optional and maybe `arrival_time`, in any order of rows. zone: of times that have none, such as Europe/Berlin.
+    optional, in any order of rows. `arrival_time` is not read: of several events with one id the earliest counts. zone:
+    of times that have none, such as Europe/Berlin. Warns if event times look like epoch seconds.
 
     Raises:
         RuleError: a rule is not valid; `problems` lists what is wrong.

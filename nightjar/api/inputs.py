@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from nightjar.configuration.settings import load_settings
-from nightjar.files.event_files import EventsError, events_of_table, read_events
+from nightjar.files.event_files import EventsError, doubtful_times, events_of_table, first_line, read_events
 from nightjar.files.zones import zone_named
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.model import Rule, load_rules, parse_rules, rule_to_mapping, rules_of
@@ -41,8 +42,12 @@ def streams_from(streams: Streams) -> Mapping[str, Stream]:
         return load_streams(load_settings().streams)
     if isinstance(streams, Path | str):
         return load_streams(streams)
-    declared = {name: each for name, each in streams.items() if isinstance(each, Stream)}
-    written = {name: each for name, each in streams.items() if not isinstance(each, Stream)}
+    given: Any = streams
+    if not isinstance(given, Mapping):
+        remedy = "Give a file, or declarations by name"
+        raise SettingsError(f"are a {type(streams).__name__}", where=_STREAMS, remedy=remedy)
+    declared = {name: each for name, each in given.items() if isinstance(each, Stream)}
+    written = {name: each for name, each in given.items() if not isinstance(each, Stream)}
     return declared | (streams_from_mapping(written, _STREAMS) if written or not declared else {})
 
 
@@ -56,13 +61,16 @@ def rules_from(rules: Rules, streams: Mapping[str, Stream]) -> list[Rule]:
         return load_rules(rules, streams)
     if isinstance(rules, str):
         return parse_rules(rules, streams, where=_RULES)
-    several = [rules] if isinstance(rules, Mapping | Rule) else rules
+    several: Any = [rules] if isinstance(rules, Mapping | Rule) else rules
+    if not isinstance(several, Iterable) or isinstance(several, bytes):
+        remedy = "Give a file, a YAML text or mappings"
+        raise SettingsError(f"are a {type(rules).__name__}", where=_RULES, remedy=remedy)
     written = [rule_to_mapping(each) if isinstance(each, Rule) else each for each in several]
     return rules_of(written, streams, where=_RULES)
 
 
 def events_from(events: Any, stream: Stream, zone: str | None) -> pa.Table:
-    """The stream's fields in their declared types, and `arrival_time` where the events have it.
+    """The stream's fields in their declared types; `arrival_time` is not read (S8.5). Warns of epoch seconds.
 
     Raises:
         EventsError: it is not a table, a column is missing, or has a value that cannot be read as its field.
@@ -70,8 +78,17 @@ def events_from(events: Any, stream: Stream, zone: str | None) -> pa.Table:
     """
     times_of = zone_named(zone, "zone")
     if isinstance(events, str | Path):
-        return read_events(Path(events), stream, zone=times_of, arrivals=True)
-    return events_of_table(_arrow(events), stream, zone=times_of)
+        table = read_events(Path(events), stream, zone=times_of)
+    else:
+        try:
+            given = _arrow(events)
+        except (pa.ArrowException, pl.exceptions.PolarsError) as failure:
+            what = f"cannot be read: {first_line(failure)}"
+            raise EventsError(what, where="events", remedy="Check its columns") from None
+        table = events_of_table(given, stream, zone=times_of)
+    if (doubt := doubtful_times(table, stream)) is not None:
+        warnings.warn(doubt, stacklevel=3)
+    return table
 
 
 def _arrow(events: Any) -> pa.Table:
@@ -86,7 +103,7 @@ def _arrow(events: Any) -> pa.Table:
         return events.to_arrow(compat_level=pl.CompatLevel.oldest())
     if hasattr(events, "to_records"):  # pandas', whose NaN and NaT are NULL
         return pa.Table.from_pandas(events, preserve_index=False)
-    if hasattr(events, "__arrow_c_stream__"):  # DuckDB's and others'
+    if hasattr(events, "__arrow_c_stream__") and not isinstance(events, pl.Series):  # DuckDB's and others'
         return pa.table(events)
     raise EventsError(
         f"are a {type(events).__name__}",
@@ -101,8 +118,8 @@ def day_from(day: date | str, name: str) -> date:
     Raises:
         SettingsError: it is not a date.
     """
-    if isinstance(day, date) and not isinstance(day, datetime):
-        return day
+    if isinstance(day, date):
+        return day.date() if isinstance(day, datetime) else day
     try:
         return date.fromisoformat(str(day))
     except ValueError:

@@ -60,10 +60,9 @@ class Lake:
         return (records if revisions else latest_revisions(records)).sort(_IN_ORDER)
 
     def corrections(self, day: date | str | None = None) -> pl.DataFrame:
-        """What the night of a day (None: all nights) corrected, with the `cause` of each.
+        """What the nights of a day (None: of all days) corrected, with the `cause` of each.
 
-        A row for each correction of the newest run of each day, also for those that were held back because nothing
-        explains them.
+        A row for each correction that was published; those that were held back because nothing explains them are not.
         """
         found = scan(self._root, CORRECTIONS)
         if day is not None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from nightjar.api.inputs import is_file_name
-from nightjar.cases import Case, CaseOutcome, Difference, check, load_case, read_case
+from nightjar.cases import Case, CaseError, CaseOutcome, Difference, check, load_case, read_case
 from nightjar.cases.simulate import simulate as simulated
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What came of a case.
+    """The result of a case.
 
     outcome: the records of each topic; differences: from what the case expects, none if it expects nothing.
     """
@@ -45,5 +45,7 @@ def simulate(case: Path | str | Case) -> Simulation:
         case = load_case(Path(case))
     elif isinstance(case, str):
         case = read_case(case, "case")
+    elif not isinstance(case, Case):
+        raise CaseError(f"is a {type(case).__name__}", where="case", remedy="Give the path of a file, or its text")
     outcome = simulated(case)
     return Simulation(case.title, outcome, check(case.expect, outcome))

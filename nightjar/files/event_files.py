@@ -29,7 +29,7 @@ ARRIVAL = "arrival_time"
 
 _JSON_LINES_AT_ONCE = 100_000
 _ALL_OR_NONE = "Give it to every event, or to none"
-_ZONE_REMEDY = "Write times with their zone; or, if all of them are of one, name it, as in --zone UTC"
+_ZONE_REMEDY = "Write times with their zone; or, if all of them are of one, name it: `--zone UTC`, in Python zone='UTC'"
 # What a table is called in errors.
 _TABLE = "events"
 # As Spark, Hive and Polars write NULL in the name of a folder.
@@ -75,14 +75,12 @@ def read_events(path: Path, stream: Stream, *, zone: ZoneInfo | None = None, arr
 
 
 def events_of_table(table: pa.Table, stream: Stream, *, zone: ZoneInfo | None = None) -> pa.Table:
-    """The events of a table in the order of its rows: the stream's schema, and `arrival_time` if the table has it.
-
-    zone: as in `read_events`.
+    """The events of a table in the order of its rows, with the stream's schema. zone: as in `read_events`.
 
     Raises:
         EventsError: the table lacks a field, or has an invalid value.
     """
-    reading = _Reading(stream, zone, arrivals=True)
+    reading = _Reading(stream, zone, arrivals=False)
     chosen = table.select(_wanted(_TABLE, reading, table.column_names, {}))
     return _complete(_declared(chosen, reading, _TABLE, {}), reading, _TABLE)
 
@@ -134,7 +132,7 @@ def _file(path: Path, reading: _Reading, given: Mapping[str, str | None]) -> pa.
     try:
         table = _READERS[path.suffix.lower()](path, reading, given)
     except (OSError, pa.ArrowInvalid) as error:
-        raise EventsError(f"cannot be read: {_first_line(error)}", where=str(path), remedy="Check its format") from None
+        raise EventsError(f"cannot be read: {first_line(error)}", where=str(path), remedy="Check its format") from None
     return _complete(table, reading, str(path))
 
 
@@ -253,7 +251,7 @@ def _declared(table: pa.Table, reading: _Reading, where: str, given: Mapping[str
             row = "" if misfit.row is None else f"row {misfit.row + 1}: "
             shown = "a value that is not shown" if name in reading.stream.sensitive else f"{misfit.value!r:.80}"
             value = "" if misfit.row is None else f"{shown} "
-            remedy = "Change the file, or the field's type in the stream's declaration"
+            remedy = "Change the value, or the field's type in the stream's declaration"
             raise EventsError(
                 f"{value}cannot be read as {kinds[name]}: {misfit}",
                 where=f"{where}: {row}{name} ({table[name].type})",
@@ -262,5 +260,6 @@ def _declared(table: pa.Table, reading: _Reading, where: str, given: Mapping[str
     return reading.stream.completed(pa.table(columns))
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What a library's error says, without its further lines."""
     return str(error).splitlines()[0]

@@ -13,7 +13,7 @@ def zone_named(name: str | None, where: str) -> ZoneInfo | None:
     """
     try:
         return None if name is None else ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError):
         raise SettingsError(
             f"{name!r} is not a zone", where=where, remedy="Give a name as in UTC, Europe/Berlin or Asia/Tokyo"
         ) from None

@@ -7,6 +7,8 @@ import pytest
 
 from nightjar.backfill.config import BackfillError
 from nightjar.backfill.explain.explanation import explain
+from nightjar.backfill.explain.status import BECAUSE
+from nightjar.contracts.reconciliation import Cause
 from nightjar.lake.tables import ALERTS, RECONCILIATION, VIOLATIONS
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from tests.support.payments import NOON, add, config_of, days, fill, payment, publish
@@ -55,3 +57,8 @@ def test_an_alert_of_a_rule_that_was_never_published(tmp_path: Path) -> None:
 def test_what_is_no_alert_is_not_explained(tmp_path: Path, name: str) -> None:
     """A record without all that an alert has may be on the topic, and is none."""
     assert "no such alert" in refusal(lake(tmp_path, ALERT | {name: None}))
+
+
+def test_every_cause_has_a_sentence() -> None:
+    """A new one fails here, and not in what an analyst reads."""
+    assert BECAUSE.keys() == set(Cause)

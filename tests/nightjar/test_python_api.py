@@ -63,7 +63,7 @@ def test_the_page_names_all_that_is_public() -> None:
     """And nothing is public that it does not name."""
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in nightjar.__all__ if not re.search(rf"`[^`]*\b{name}\b[^`]*`", page)] == []
-    assert dir(nightjar) == sorted(dir(nightjar))
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", nightjar.__version__)
     assert all(getattr(nightjar, name).__doc__ for name in nightjar.__all__)
     with pytest.raises(AttributeError, match="no attribute 'evaluates'"):
         _ = nightjar.evaluates  # type: ignore[attr-defined]
@@ -113,6 +113,23 @@ def test_a_file_is_evaluated(tmp_path: Path) -> None:
     pl.DataFrame(EVENTS).write_parquet(file)
     for path in (file, str(file)):
         assert nightjar.evaluate(BURST, path, stream="transactions").violations.height == 1
+
+
+def test_arrivals_are_not_read() -> None:
+    """As by the command (S8.5): of two events with one id the one with the earlier time counts."""
+    first, second = payment("t1", NOON), payment("t1", NOON + MINUTE, NOON - MINUTE, amount=5)
+    table = pa.Table.from_pylist([second, first]).select([*COLUMNS, "arrival_time"])
+    found = nightjar.evaluate(BURST, table, stream="transactions")
+    assert found.duplicates == 1
+    assert found.measures("burst").get_column("event_time").to_list() == [NOON]
+    assert repr(found) == "Evaluation(events=2, duplicates=1, violations={'burst': 0})"
+
+
+def test_times_that_look_like_seconds_are_doubtful() -> None:
+    """A warning, as the command prints one."""
+    seconds = pl.DataFrame(EVENTS).with_columns(event_time=pl.lit(1_767_614_400))
+    with pytest.warns(UserWarning, match="is 1767614400 in seconds"):
+        nightjar.evaluate(BURST, seconds, stream="transactions")
 
 
 def test_rules_come_in_any_form(tmp_path: Path) -> None:
@@ -166,6 +183,11 @@ def test_missing_values_of_pandas_are_null() -> None:
         ({"rules": [5]}, RuleError, "rule number 1"),
         ({"rules": Path("none.yaml")}, RuleError, "none.yaml: cannot be read"),
         ({"streams": {}}, nightjar.NightjarError, "no stream is declared"),
+        ({"streams": [STREAM]}, SettingsError, "streams: are a list"),
+        ({"rules": None}, SettingsError, "rules: are a NoneType"),
+        ({"zone": 5}, SettingsError, "zone: 5 is not a zone"),
+        ({"events": pl.Series([1])}, EventsError, "events: are a Series"),
+        ({"events": pd.DataFrame({"amount": [1, "x"]})}, EventsError, "events: cannot be read"),
     ],
 )  # fmt: skip
 def test_a_wrong_input_is_an_error_of_ours(asked: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -190,6 +212,8 @@ def test_check_returns_what_the_command_prints() -> None:
     problems = nightjar.check(wrong)
     assert [problem.place for problem in problems] == ["rule burst, when", "rule Not an id, id"]
     assert nightjar.check(BURST) == []
+    (missing,) = nightjar.check("none.yaml")
+    assert str(missing).startswith("none.yaml: cannot be read")
 
 
 @pytest.fixture
@@ -241,7 +265,7 @@ def test_an_alert_is_explained(lake: Path) -> None:
         found.explain("0000")
 
 
-@pytest.mark.parametrize("day", ["yesterday", "2026-02-30", 5])
+@pytest.mark.parametrize("day", ["yesterday", "2026-02-30", 5, b""])
 def test_what_is_no_day_is_refused(lake: Path, day: Any) -> None:
     """With how to write one."""
     with pytest.raises(SettingsError, match=r"is not a valid date\. Write it like 2026-01-05"):
@@ -291,6 +315,8 @@ def test_a_case_is_simulated(tmp_path: Path) -> None:
     assert {difference.section for difference in wrong.differences} == {"alerts"}
     with pytest.raises(nightjar.NightjarError, match="cannot be read"):
         nightjar.simulate(Path("none.yaml"))
+    with pytest.raises(nightjar.NightjarError, match="case: is a dict"):
+        nightjar.simulate({"title": "x"})  # type: ignore[arg-type]
 
 
 SUITE = """
