@@ -45,7 +45,7 @@ _DRAFT, _ANY_THRESHOLD = "{} (draft)", "{} (any threshold)"
 # Holds the compared value where the threshold is on a field.
 _VALUE = "threshold_value"
 # Labels of an event that is not fraud; NULL is another.
-_GENUINE = ("", "0", "0.0", "false", "no", "none", "null", "genuine", "legitimate")
+_GENUINE = ("", "false", "no", "none", "null", "genuine", "legitimate")
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _compared(
     by_day = comparison.alerts_by_day(mine, days)
     groups, top = comparison.top_groups(mine)
     hidden = stream.sensitive
-    fraud = None if labels is None else _fraud(events_of_days(run, stream), stream, labels)
+    fraud = None if labels is None else labelled_as_fraud(events_of_days(run, stream), stream, labels)
     curve = None
     if draft.threshold is not None:
         candidates = _of(violations, _ANY_THRESHOLD.format(rule.id))
@@ -177,7 +177,7 @@ def _of(violations: pl.LazyFrame, rule_id: str) -> pl.LazyFrame:
     return violations.filter(pl.col("rule_id") == rule_id)
 
 
-def _fraud(events: pl.LazyFrame, stream: Stream, labels: pl.LazyFrame | str) -> pl.LazyFrame:
+def labelled_as_fraud(events: pl.LazyFrame, stream: Stream, labels: pl.LazyFrame | str) -> pl.LazyFrame:
     """The events that are labelled as fraud: `event_id`, unique, and `label` (text)."""
     of_days = events.select(pl.col(stream.event_id).alias("event_id"), *([labels] if isinstance(labels, str) else []))
     if isinstance(labels, str):
@@ -185,8 +185,9 @@ def _fraud(events: pl.LazyFrame, stream: Stream, labels: pl.LazyFrame | str) -> 
     else:
         labelled = labels.select(pl.col("event_id").cast(pl.String), "label").join(of_days, on="event_id", how="semi")
     text = pl.col("label").cast(pl.String)
-    fraudulent = labelled.with_columns(text).filter(~text.str.to_lowercase().is_in(_GENUINE).fill_null(value=True))
-    return fraudulent.unique("event_id")
+    number = text.cast(pl.Float64, strict=False)  # as 0, -0.0 and a decimal's 0.00 are one
+    genuine = text.str.to_lowercase().is_in(_GENUINE) | ((number == 0) | number.is_nan()).fill_null(value=False)
+    return labelled.with_columns(text).filter(~genuine.fill_null(value=True)).unique("event_id")
 
 
 @contextmanager

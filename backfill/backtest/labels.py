@@ -18,6 +18,17 @@ _SCANS: dict[str, Callable[[Path], pl.LazyFrame]] = {
 }
 
 
+def refuse_unknown_field(label: str, stream: Stream) -> None:
+    """Refuse a field that is to be the label and does not exist.
+
+    Raises:
+        SettingsError: the stream has no such field.
+    """
+    if label not in stream.fields:
+        remedy = did_you_mean(label, stream.fields, "Fields are")
+        raise SettingsError(f"is not a field of stream {stream.name}", where=label, remedy=remedy)
+
+
 def read_labels(path: Path, stream: Stream, column: str | None = None) -> pl.LazyFrame:
     """`event_id` and `label` of a Parquet, CSV or JSON-lines file.
 

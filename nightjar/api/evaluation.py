@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import polars as pl
 
@@ -59,10 +60,14 @@ class Evaluation:
         Raises:
             SettingsError: no rule of this id was evaluated.
         """
+        where = f"rule {rule_id}"
         if rule_id not in self.rules:
-            remedy = did_you_mean(rule_id, self.rules, "Rules are") if self.rules else "No rule was evaluated"
-            raise SettingsError("was not evaluated", where=f"rule {rule_id}", remedy=remedy)
-        return pl.DataFrame(self._truth.values(rule_id))
+            remedy = did_you_mean(str(rule_id), self.rules, "Rules are") if self.rules else "No rule was evaluated"
+            raise SettingsError("was not evaluated", where=where, remedy=remedy)
+        values = self._truth.values(rule_id)
+        if values.column_names.count("violated") > 1:
+            raise SettingsError("a measure or field is called violated", where=where, remedy="Give it another name")
+        return pl.DataFrame(values)
 
 
 def check(rules: Rules, *, streams: Streams = None) -> list[Problem]:
@@ -82,7 +87,9 @@ def check(rules: Rules, *, streams: Streams = None) -> list[Problem]:
     return []
 
 
-def evaluate(rules: Rules, events: Any, *, stream: str, streams: Streams = None, zone: str | None = None) -> Evaluation:
+def evaluate(
+    rules: Rules, events: Any, *, stream: str, streams: Streams = None, zone: str | ZoneInfo | None = None
+) -> Evaluation:
     """What rules conclude of a stream's events once all are there, as `nightjar evaluate` and the night do.
 
     rules, streams: see `check`. Each rule applies from its `effective` time on, or else from the beginning; rules on

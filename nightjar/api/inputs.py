@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
-import polars as pl
 import pyarrow as pa
 
+from nightjar.api.tables import arrow_table
 from nightjar.configuration.settings import load_settings
-from nightjar.files.event_files import EventsError, doubtful_times, events_of_table, first_line, read_events
+from nightjar.files.event_files import doubtful_times, events_of_table, read_events
 from nightjar.files.zones import zone_named
+from nightjar.rules.documents import unwrapped
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.model import Rule, load_rules, parse_rules, rule_to_mapping, rules_of
 from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
@@ -29,7 +31,7 @@ _YAML = (".yaml", ".yml", ".json")
 
 def is_file_name(text: str) -> bool:
     """Whether a text is the name of a file, rather than what such a file holds."""
-    return "\n" not in text and text.endswith(_YAML)
+    return "\n" not in text and text.lower().endswith(_YAML)
 
 
 def streams_from(streams: Streams) -> Mapping[str, Stream]:
@@ -47,6 +49,11 @@ def streams_from(streams: Streams) -> Mapping[str, Stream]:
         remedy = "Give a file, or declarations by name"
         raise SettingsError(f"are a {type(streams).__name__}", where=_STREAMS, remedy=remedy)
     declared = {name: each for name, each in given.items() if isinstance(each, Stream)}
+    for name, each in declared.items():
+        if name != each.name:
+            raise SettingsError(
+                f"is stream {each.name}", where=f"{_STREAMS}: {name}", remedy="Give it under its own name"
+            )
     written = {name: each for name, each in given.items() if not isinstance(each, Stream)}
     return declared | (streams_from_mapping(written, _STREAMS) if written or not declared else {})
 
@@ -61,7 +68,7 @@ def rules_from(rules: Rules, streams: Mapping[str, Stream]) -> list[Rule]:
         return load_rules(rules, streams)
     if isinstance(rules, str):
         return parse_rules(rules, streams, where=_RULES)
-    several: Any = [rules] if isinstance(rules, Mapping | Rule) else rules
+    several: Any = unwrapped([rules]) if isinstance(rules, Mapping) else [rules] if isinstance(rules, Rule) else rules
     if not isinstance(several, Iterable) or isinstance(several, bytes):
         remedy = "Give a file, a YAML text or mappings"
         raise SettingsError(f"are a {type(rules).__name__}", where=_RULES, remedy=remedy)
@@ -69,47 +76,21 @@ def rules_from(rules: Rules, streams: Mapping[str, Stream]) -> list[Rule]:
     return rules_of(written, streams, where=_RULES)
 
 
-def events_from(events: Any, stream: Stream, zone: str | None) -> pa.Table:
+def events_from(events: Any, stream: Stream, zone: str | ZoneInfo | None) -> pa.Table:
     """The stream's fields in their declared types; `arrival_time` is not read (S8.5). Warns of epoch seconds.
 
     Raises:
         EventsError: it is not a table, a column is missing, or has a value that cannot be read as its field.
         SettingsError: there is no such zone.
     """
-    times_of = zone_named(zone, "zone")
+    times_of = zone if isinstance(zone, ZoneInfo) else zone_named(zone, "zone")
     if isinstance(events, str | Path):
         table = read_events(Path(events), stream, zone=times_of)
     else:
-        try:
-            given = _arrow(events)
-        except (pa.ArrowException, pl.exceptions.PolarsError) as failure:
-            what = f"cannot be read: {first_line(failure)}"
-            raise EventsError(what, where="events", remedy="Check its columns") from None
-        table = events_of_table(given, stream, zone=times_of)
+        table = events_of_table(arrow_table(events, stream), stream, zone=times_of)
     if (doubt := doubtful_times(table, stream)) is not None:
         warnings.warn(doubt, stacklevel=3)
     return table
-
-
-def _arrow(events: Any) -> pa.Table:
-    if isinstance(events, pa.Table):
-        return events
-    if hasattr(events, "toArrow"):  # Spark's, whose rows are collected
-        table: pa.Table = events.toArrow()
-        return table
-    if isinstance(events, pl.LazyFrame):
-        events = events.collect()
-    if isinstance(events, pl.DataFrame):
-        return events.to_arrow(compat_level=pl.CompatLevel.oldest())
-    if hasattr(events, "to_records"):  # pandas', whose NaN and NaT are NULL
-        return pa.Table.from_pandas(events, preserve_index=False)
-    if hasattr(events, "__arrow_c_stream__") and not isinstance(events, pl.Series):  # DuckDB's and others'
-        return pa.table(events)
-    raise EventsError(
-        f"are a {type(events).__name__}",
-        where="events",
-        remedy="Give a table of Arrow, Polars, pandas or Spark, or the path of a file",
-    )
 
 
 def day_from(day: date | str, name: str) -> date:

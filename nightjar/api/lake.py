@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from nightjar.api.inputs import Rules, Streams, day_from, rules_from, streams_from
+from nightjar.backfill.backtest.labels import refuse_unknown_field
 from nightjar.backfill.explain.explanation import Explanation
 from nightjar.backfill.explain.explanation import explain as explained
 from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_formed
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings, load_settings
-from nightjar.lake.config import LakeError
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import ALERTS, CORRECTIONS, events_table
 from nightjar.operations.unarchived import OnKafka
-from nightjar.rules.streams import stream_named
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.streams import Stream, stream_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,8 +46,7 @@ class Lake:
         self._streams = streams_from(streams)
         self._config = backfill_config(self._settings, self._streams, spark=False)
         self._root = self._config.lake.root
-        if not self._root.is_dir():
-            raise LakeError("there is no lake", where=str(self._root), remedy="Run `nightjar archive` first")
+        self._config.lake.refuse_missing()
 
     def alerts(self, day: date | str | None = None, *, revisions: bool = False) -> pl.DataFrame:
         """The alerts about events of a day (UTC; None: of all days), of each the latest revision.
@@ -116,7 +117,9 @@ def backtest(
 
     Raises:
         RuleError: a draft is not valid, or does not compare `threshold` with a number.
+        LakeError: there is no lake.
         BackfillError: the lake has no events of these streams on these days.
+        SettingsError: a day or the labels cannot be used.
     """
     from nightjar.backfill.backtest.backtest import backtest as compared
     from nightjar.backfill.backtest.backtest import drafts_of
@@ -124,10 +127,32 @@ def backtest(
 
     declared = streams_from(streams)
     drafts = drafts_of(rules_from(rules, declared), declared, threshold)
+    begin, end = day_from(first, "first"), day_from(last, "last")
+    if end < begin:
+        raise SettingsError("is before the first day", where=f"last {end}", remedy=f"Give a day from {begin} on")
     config = backfill_config(_settings_of(lake), declared, spark=spark is None)
-    known = labels.lazy() if isinstance(labels, pl.DataFrame) else labels
-    days = day_from(first, "first"), day_from(last, "last")
-    return compared(spark or open_session(config.lake), config, drafts, *days, known)
+    config.lake.refuse_missing()
+    known = _labels(labels, [declared[draft.rule.stream] for draft in drafts])
+    return compared(spark or open_session(config.lake), config, drafts, begin, end, known)
+
+
+def _labels(labels: Any, streams: Iterable[Stream]) -> pl.LazyFrame | str | None:
+    """Labels as the backtest takes them.
+
+    Raises:
+        SettingsError: it is not a frame with the two columns, nor a field of the streams.
+    """
+    if isinstance(labels, str):
+        for stream in streams:
+            refuse_unknown_field(labels, stream)
+        return labels
+    if labels is None:
+        return None
+    frame = labels.lazy() if isinstance(labels, pl.DataFrame) else labels
+    if not isinstance(frame, pl.LazyFrame) or not {"event_id", "label"} <= set(frame.collect_schema()):
+        remedy = "Give a frame of Polars with event_id and label, or the name of a field"
+        raise SettingsError("cannot be used", where="labels", remedy=remedy)
+    return frame
 
 
 def _settings_of(lake: Path | str | None) -> Settings:

@@ -6,7 +6,7 @@
 
 import codecs
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -74,6 +74,15 @@ def read_events(path: Path, stream: Stream, *, zone: ZoneInfo | None = None, arr
     return _file(path, reading, {})
 
 
+def columns_of(names: Sequence[str], stream: Stream) -> list[str]:
+    """Those of a table's columns that are read.
+
+    Raises:
+        EventsError: a field that is not optional has no column, or one has several.
+    """
+    return _wanted(_TABLE, _Reading(stream, None, arrivals=False), [*names], {})
+
+
 def events_of_table(table: pa.Table, stream: Stream, *, zone: ZoneInfo | None = None) -> pa.Table:
     """The events of a table in the order of its rows, with the stream's schema. zone: as in `read_events`.
 
@@ -81,7 +90,7 @@ def events_of_table(table: pa.Table, stream: Stream, *, zone: ZoneInfo | None = 
         EventsError: the table lacks a field, or has an invalid value.
     """
     reading = _Reading(stream, zone, arrivals=False)
-    chosen = table.select(_wanted(_TABLE, reading, table.column_names, {}))
+    chosen = table.select(columns_of(table.column_names, stream))
     return _complete(_declared(chosen, reading, _TABLE, {}), reading, _TABLE)
 
 

@@ -37,6 +37,16 @@ class LakeConfig:
     fence: Fence | None = None
     """Of the lease on a lake in an object store, which writers check."""
 
+    def refuse_missing(self) -> None:
+        """Refuse to work on a lake that is not there.
+
+        Raises:
+            LakeError: there is none.
+        """
+        if not self.root.is_dir():
+            remedy = "Check lake_dir; `nightjar archive` creates a lake"
+            raise LakeError("there is no lake", where=str(self.root), remedy=remedy)
+
     def refuse_overtaken(self) -> None:
         """Raise LostLeaseError if another process has taken over the lake."""
         if self.fence is not None:

@@ -15,7 +15,6 @@ from nightjar.backfill.erasure.remains import Remains, TopicState, in_topics, la
 from nightjar.configuration.settings import Settings
 from nightjar.ingestion.offsets import end_offsets
 from nightjar.kafka.clients import KafkaError, admin, consumer, explained
-from nightjar.lake.config import LakeError
 from nightjar.operations.locks import sole_writer
 from nightjar.rules.streams import Stream
 
@@ -30,10 +29,8 @@ def forget_person(
         LakeError: there is no lake.
         BackfillError: a key cannot name a person.
     """
-    root = config.lake.root
-    if not root.is_dir():
-        raise LakeError("there is no lake", where=str(root), remedy="Check lake_dir; `nightjar archive` creates a lake")
-    with sole_writer(root) as fence:
+    config.lake.refuse_missing()
+    with sole_writer(config.lake.root) as fence:
         removal = forget(config.fenced(fence), person, streams, datetime.now(UTC), dry_run=dry_run)
         arrivals, states = last_arrivals(config, streams, removal), state_until(config, streams, removal)
         try:

@@ -9,7 +9,6 @@ from nightjar.backfill.upkeep.cleaning import remove_old_staging
 from nightjar.backfill.upkeep.repair import Repair, Repairable, Repairing, repairable
 from nightjar.configuration.settings import Settings
 from nightjar.lake import delta
-from nightjar.lake.config import LakeError
 from nightjar.lake.maintenance import AGING, Maintained, maintain
 from nightjar.lake.stream_state import rule_book
 from nightjar.lake.tables import ARCHIVES, LATE_EVENTS, RULE_STATUS, RULES, RUNS, events_table
@@ -39,8 +38,7 @@ def upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Mai
 
 
 def _upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Maintained]:
-    if not config.lake.root.is_dir():
-        raise LakeError("there is no lake", where=str(config.lake.root), remedy="`nightjar archive` creates it")
+    config.lake.refuse_missing()
     refuse_too_short(settings, config)
     root, unused = config.lake.root, timedelta(microseconds=settings.lake_file_retention)
     kept = settings.lake_retention
@@ -92,8 +90,7 @@ def repair(
 def _to_repair(
     config: BackfillConfig, day: date | None, tables: Sequence[str], version: int | None
 ) -> list[Repairable]:
-    if not config.lake.root.is_dir():
-        raise LakeError("there is no lake", where=str(config.lake.root), remedy="`nightjar archive` creates it")
+    config.lake.refuse_missing()
     known = repairable(config)
     for name in tables:
         if name not in known:

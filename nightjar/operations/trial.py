@@ -5,12 +5,12 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nightjar.backfill.config import BackfillConfig, BackfillError
+from nightjar.backfill.backtest.labels import refuse_unknown_field
+from nightjar.backfill.config import BackfillConfig
 from nightjar.configuration import data_dir
 from nightjar.configuration.settings import Settings
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.model import Rule
-from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream
 from nightjar.terminal.stages import Stages
 
@@ -36,12 +36,12 @@ def try_rules(
 
     Raises:
         SettingsError: labels for rules of several streams, or `label` is not a field.
-        BackfillError: there is no lake, or it has no events of the streams on these days.
+        LakeError: there is no lake.
+        BackfillError: it has no events of the streams on these days.
     """
     stream = _labelled(config, rules, labels, label)
     data_dir.prepare(settings.data_dir)
-    if not config.lake.root.is_dir():
-        raise BackfillError("there is no lake", where=str(config.lake.root), remedy="Run `nightjar archive` first")
+    config.lake.refuse_missing()
     with stages.stage("Spark", "starting"):
         from nightjar.operations import preload
 
@@ -65,7 +65,6 @@ def _labelled(config: BackfillConfig, rules: Sequence[Rule], labels: Path | None
     if len({rule.stream for rule in rules}) > 1 and (labels or label):
         raise SettingsError("the rules are on several streams", remedy="With labels, give the rules of one stream")
     stream = config.streams[rules[0].stream]
-    if label is not None and labels is None and label not in stream.fields:
-        remedy = did_you_mean(label, stream.fields, "Fields are")
-        raise SettingsError(f"is not a field of stream {stream.name}", where=label, remedy=remedy)
+    if label is not None and labels is None:
+        refuse_unknown_field(label, stream)
     return stream

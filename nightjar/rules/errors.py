@@ -18,6 +18,16 @@ class NightjarError(Exception):
         self.remedy = remedy
         super().__init__(sentence(what, where=where, remedy=remedy))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by what it has: subclasses are made from other arguments than their text."""
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(kind: type[NightjarError], args: tuple[object, ...], members: dict[str, object]) -> NightjarError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(members)
+    return error
+
 
 class DeclarationError(NightjarError):
     """A stream declaration cannot be used."""

@@ -154,11 +154,10 @@ class Truth:
             parts.append(schema.empty_table())
             for result in found.results:
                 at = found.places(result, every=True)
-                columns = {name: store.array(name, result.rows[at]) for name in fields}
-                columns["violated"] = pa.array(_violated(result)[at])
-                for name, values in result.values.items():
-                    columns[name] = measure_column(store, result.compiled, name, values, at)
-                parts.append(pa.table(columns).cast(schema))
+                columns = [store.array(name, result.rows[at]) for name in fields]
+                columns.append(pa.array(_violated(result)[at]))
+                columns += (measure_column(store, result.compiled, name, result.values[name], at) for name in kinds)
+                parts.append(pa.table(columns, schema.names).cast(schema))
         return pa.concat_tables(parts)
 
     def violations(self, at: Int64Array | None = None) -> pa.Table:

@@ -2,13 +2,14 @@
 
 import json
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import nightjar
-from nightjar.backfill.backtest.backtest import backtest, drafts_of
+from nightjar.backfill.backtest.backtest import backtest, drafts_of, labelled_as_fraud
 from nightjar.backfill.backtest.comparison import BacktestResult
 from nightjar.backfill.backtest.labels import read_labels
 from nightjar.backfill.backtest.report import as_mapping, write_report
@@ -17,6 +18,7 @@ from nightjar.rules.errors import SettingsError
 from nightjar.rules.model import parse_rule
 from tests.backfill.conftest import RULES
 from tests.support.nights import DAY, FirstNight, truth
+from tests.support.payments import STREAM
 
 BUSY = RULES[0]
 
@@ -111,3 +113,19 @@ def test_the_python_api_tries_drafts_alike(first_night: FirstNight) -> None:
         labels=labels, spark=first_night.night.session,
     )  # fmt: skip
     assert found == tried(first_night, BUSY, "n", labels.lazy())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pl.Series([0, 1]), pl.Series([0.0, 2.5]), pl.Series([float("nan"), 1.0]), pl.Series([-0.0, 1.0]),
+        pl.Series(["0.00", "1.00"]), pl.Series([False, True]), pl.Series([None, "yes"]),
+        pl.Series(["Genuine", "fraud"]),
+        pl.Series([Decimal("0.00"), Decimal("1.00")]),
+    ],
+)  # fmt: skip
+def test_what_a_label_means(labels: pl.Series) -> None:
+    """Of any type: nothing, no, zero and genuine are no fraud."""
+    frame = pl.LazyFrame({"event_id": ["a", "b"], "label": labels})
+    events = pl.LazyFrame({"transaction_id": ["a", "b"]})
+    assert labelled_as_fraud(events, STREAM, frame).collect().get_column("event_id").to_list() == ["b"]

@@ -1,6 +1,8 @@
 """The Python API: `import nightjar` in a notebook, a service or a test suite."""
 
+import copy
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from nightjar.lake.config import LakeError
 from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.errors import RuleError, SettingsError
+from nightjar.rules.model import parse_rule
 from nightjar.rules.timestamps import microseconds
 from tests.support.payments import NOON, STREAM, add, days, fill, payment, publish
 
@@ -132,11 +135,48 @@ def test_times_that_look_like_seconds_are_doubtful() -> None:
         nightjar.evaluate(BURST, seconds, stream="transactions")
 
 
+def test_other_columns_are_ignored_and_a_mixed_one_is_refused() -> None:
+    """Whatever the others hold; a value of a sensitive field is not in the error."""
+    frame = EVENTS.to_pandas().assign(note=["x", 1, None], thing=[object(), None, 3])
+    assert nightjar.evaluate(BURST, frame, stream="transactions").events == 3
+    times = [NOON, (NOON + MINUTE).replace(tzinfo=None), NOON]
+    mixed = frame.assign(event_time=pd.Series(times, dtype=object))
+    with pytest.raises(EventsError, match="events: event_time: has times with and without a zone"):
+        nightjar.evaluate(BURST, mixed, stream="transactions", zone="UTC")
+    fields = {"id": "string", "at": "timestamp", "iban": {"type": "int64", "sensitive": True}}
+    streams = {"s": {"event_id": "id", "event_time": "at", "entities": ["iban"], "fields": fields}}
+    rule = {**BURST, "stream": "s", "group_by": ["iban"], "measures": {"n": {"count": "*", "over": "1h"}}}
+    secret = pd.DataFrame({"id": ["a", "b"], "at": [NOON, NOON], "iban": [1, "DE-SECRET"]})
+    with pytest.raises(EventsError, match=r"events: iban \(object\): cannot be read") as refused:
+        nightjar.evaluate(rule, secret, stream="s", streams=streams)
+    assert "SECRET" not in str(refused.value)
+
+
+def test_a_measure_may_be_called_as_a_column() -> None:
+    """It is evaluated; a frame of both cannot be made."""
+    rule = {**BURST, "measures": {"violated": {"count": "*", "over": "1h"}}, "when": "violated >= 2"}
+    found = nightjar.evaluate(rule, EVENTS, stream="transactions")
+    assert found.violations.height == 1
+    with pytest.raises(SettingsError, match="a measure or field is called violated"):
+        found.measures("burst")
+
+
+@pytest.mark.parametrize("wrong", [{"when": "m >= 2"}, {"id": "Not an id", "when": "m >= 2"}])
+def test_errors_can_be_pickled(wrong: dict[str, Any]) -> None:
+    """They come back whole from a process of a pool."""
+    with pytest.raises(nightjar.RuleError) as refused:
+        nightjar.evaluate({**BURST, **wrong}, EVENTS, stream="transactions")
+    for copied in (pickle.loads(pickle.dumps(refused.value)), copy.deepcopy(refused.value)):  # noqa: S301  our own
+        assert str(copied) == str(refused.value)
+        assert copied.problems == refused.value.problems
+
+
 def test_rules_come_in_any_form(tmp_path: Path) -> None:
     """A path, the text of a file, a mapping, several, a checked rule."""
     file = tmp_path / "rules.yaml"
     file.write_text(json.dumps([BURST]))
-    for rules in (file, str(file), json.dumps(BURST) + "\n", BURST, [BURST, {**BURST, "id": "other"}], iter([BURST])):
+    forms: list[Any] = [file, str(file), json.dumps(BURST) + "\n", BURST, [BURST, {**BURST, "id": "other"}]]
+    for rules in (*forms, iter([BURST]), {"rules": [BURST]}, parse_rule(BURST, {"transactions": STREAM})):
         assert nightjar.evaluate(rules, EVENTS, stream="transactions").rules[0] == "burst"
 
 
@@ -184,10 +224,12 @@ def test_missing_values_of_pandas_are_null() -> None:
         ({"rules": Path("none.yaml")}, RuleError, "none.yaml: cannot be read"),
         ({"streams": {}}, nightjar.NightjarError, "no stream is declared"),
         ({"streams": [STREAM]}, SettingsError, "streams: are a list"),
+        ({"streams": {"pay": STREAM}}, SettingsError, "streams: pay: is stream transactions"),
+        ({"rules": b"id: x"}, SettingsError, "rules: are a bytes"),
         ({"rules": None}, SettingsError, "rules: are a NoneType"),
         ({"zone": 5}, SettingsError, "zone: 5 is not a zone"),
         ({"events": pl.Series([1])}, EventsError, "events: are a Series"),
-        ({"events": pd.DataFrame({"amount": [1, "x"]})}, EventsError, "events: cannot be read"),
+        ({"events": EVENTS.to_pandas().assign(amount=[1, "x", 2])}, EventsError, "events: amount .*cannot be read"),
     ],
 )  # fmt: skip
 def test_a_wrong_input_is_an_error_of_ours(asked: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -354,5 +396,14 @@ def test_drafts_are_tried_on_past_days(tmp_path: Path) -> None:
     """Errors come before anything starts; what is found is in tests/backfill/test_backtest.py."""
     with pytest.raises(RuleError, match="burst"):
         nightjar.backtest({**BURST, "when": "m > 1"}, "2026-01-05", "2026-01-05", lake=tmp_path)
-    with pytest.raises(SettingsError, match="first"):
-        nightjar.backtest(BURST, "monday", date(2026, 1, 5), lake=tmp_path)
+    day = date(2026, 1, 5)
+    for first, asked, message in (
+        ("monday", {}, "first"),
+        ("2026-01-06", {}, "last 2026-01-05: is before the first day"),
+        (day, {"labels": "fraud"}, "is not a field of stream transactions"),
+        (day, {"labels": pl.DataFrame({"event_id": ["t1"]})}, "labels: cannot be used"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            nightjar.backtest(BURST, first, day, lake=tmp_path, **asked)  # type: ignore[arg-type]
+    with pytest.raises(LakeError, match="there is no lake"):
+        nightjar.backtest(BURST, day, day, lake=tmp_path / "none")
