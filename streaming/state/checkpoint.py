@@ -103,7 +103,7 @@ class Checkpoint:
         known = made.shuffle_keys
         if not set(known) <= set(keys):
             remedy = "Name the rule_status_topic it was made with"
-            raise self._unfit(Misfit("its routes are not those of the rules", remedy))
+            raise self._unfit(Misfit("its shuffle keys are not those of the rules", remedy))
         again = {number for number in made.dropped if known[number] in wanted}
         # A stream that was declared later has its entity fields before the shuffle keys that rules need.
         added = [NumberedKey(key.stream, key.field) for key in keys if key not in known]

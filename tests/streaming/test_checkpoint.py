@@ -41,7 +41,7 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_shuffle_keys_at_the_end(confi
     assert (again.name, again.shuffle_keys) == (made.name, tuple(more))
     first = [ShuffleKey("added", "customer_id"), *more]
     assert Checkpoint(config).settle(first).shuffle_keys == (*more, first[0])
-    with pytest.raises(JobError, match="its routes are not those of the rules"):
+    with pytest.raises(JobError, match="its shuffle keys are not those of the rules"):
         Checkpoint(config).settle(SHUFFLE_KEYS)
 
 
