@@ -83,9 +83,3 @@ class Context:
         from nightjar.configuration import logs
 
         logs.configure(self.settings.log_level)
-
-    def prepare_data_dir(self) -> None:
-        """Create the folder of local data if it does not exist."""
-        from nightjar.configuration import data_dir
-
-        data_dir.prepare(self.settings.data_dir)
