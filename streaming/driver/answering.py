@@ -87,7 +87,7 @@ def answer_to(
         return answer_record(status, about, made.rule)
     key, wait = book.shuffle_key_of(made.rule), None
     if key not in shuffle_keys and made.rule.state.is_evaluated:
-        wait = f"no shuffle key serves group_by {list(made.rule.group_by)} yet: it takes effect once the job has made one"
+        wait = f"no shuffle key serves group_by {list(made.rule.group_by)} yet: it takes effect once one does"
     elif made.rule.state.is_evaluated:
         wait = history.lacking(made, key)
     if wait is not None:
