@@ -1,4 +1,4 @@
-# make setup    everything Python, from the lock, into .venv        make check      lint, format, types, import arrows
+# make setup    everything Python, from the lock, into .venv        make check      lint, format, types, imports
 # make jars     Spark's extra jars and a Kafka broker, into .jars   make test       all of the above and every test
 # make demo     the whole system on this machine, checked           make test-fast  the tests that need no service
 # make bench    the figures of docs/ (hours); BENCH=--quick: minutes make docs       generated pages, and the site in build/site

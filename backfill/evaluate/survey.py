@@ -54,7 +54,7 @@ _TOUCHED = {
 
 @dataclass(frozen=True)
 class SurveyKey:
-    """By what rows are brought together: the ids of a selection (group_by is None), or its groups of one group-by."""
+    """What rows are joined by: the ids of a selection (group_by is None), or its groups of one group-by."""
 
     selection: EventSelection
     group_by: GroupBy | None

@@ -41,7 +41,7 @@ def histories(
     lateness: Lateness,
     primed: Mapping[tuple[str, int], int] | None = None,
 ) -> dict[tuple[str, int], VersionHistory]:
-    """Of each version what the state that serves it held when it arrived.
+    """What the state that serves each version held when that version arrived.
 
     versions: of the rules that share this state (one stream's, one shuffle key's), in the order of publication.
     arrivals: by rule id and version, µs. lateness: the stream's. primed: by rule id and version the event time (µs)

@@ -5,7 +5,7 @@ the stream reported as late. If the replay gives what the stream announced, thes
 A late event of another partition may have been read only when the alert was settled, although it had arrived before;
 so where the replay differs, the window alone is replayed with the first of these, the first two, and so on.
 Else the other exceptions to S9 are tried: the stream had not read the events, the rule came after them, its history was
-missing, an id names two events. The rest is `unexplained`: a defect.
+missing, one id belongs to two events. The rest is `unexplained`: a defect.
 
 An alert that differs only in `muted` takes the cause of the alert of its chain (rule version, group and date) before it
 that the stream or the truth lacks: otherwise both would mute alike.

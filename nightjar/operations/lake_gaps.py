@@ -1,4 +1,4 @@
-"""What the lake lacks for a comparison of drafts with live rules, in sentences: nothing of it is an error."""
+"""What the lake lacks for a comparison of drafts with live rules, in sentences. None of it is an error."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class History(Protocol):
     """Looks up, and provides, the history of versions."""
 
     def lacking(self, version: RuleVersion, key: ShuffleKey) -> str | None:
-        """Why a version has to wait for history that its shuffle key lacks, for a person; None if it has not."""
+        """Why a version has to wait for history that its shuffle key lacks, for a person; None if it need not wait."""
 
     def find(self, version: RuleVersion, key: ShuffleKey, *, is_known: bool) -> Ready | None:
         """Whether a version that waits may take effect; None: not yet. is_known: whether the query knows it."""

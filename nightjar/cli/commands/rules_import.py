@@ -1,4 +1,4 @@
-"""`nightjar rules import`: rules in any form, as rules of ours."""
+"""`nightjar rules import`: converts rules of other systems to nightjar's form."""
 
 from pathlib import Path
 from typing import Annotated

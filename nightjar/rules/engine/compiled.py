@@ -1,6 +1,6 @@
 """The decorator of kernels: functions that Numba compiles at their first call and keeps on disk.
 
-Numba takes what it has kept for current as long as the function's own file has not changed. But compiled code contains
+Numba considers a cached function current as long as the function's own file has not changed. But compiled code contains
 the functions that it calls: after an update that changes one of these, in another file, the old one would still run.
 So a kernel is compiled again once any file that has one changes.
 """

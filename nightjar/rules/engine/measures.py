@@ -47,7 +47,7 @@ class _Question(NamedTuple):
     """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row.
 
     whole: the window with every row between its ends; listed: the aggregates that list values, which no kernel answers
-    ahead; folds: of a window with a resolution, what each row of the specification needs of steps; long: those of the
+    ahead; folds: of a window with a resolution, the steps that each row of the specification needs; long: those of the
     windows that have many rows.
     """
 
