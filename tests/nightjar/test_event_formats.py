@@ -10,14 +10,14 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from checks.fuzz.hostile_events import NUMBERS, STRINGS, TIMES
 from nightjar.files.event_columns import MisfitError, as_declared
 from nightjar.files.event_files import EventsError, read_events
 from nightjar.ingestion.parsing import parse_events
-from nightjar.rules.event_values import typed_text
+from nightjar.rules.event_values import too_long, typed_text
 from nightjar.rules.streams import Stream, streams_from_mapping
 from nightjar.rules.types import FieldType, Kind
 
@@ -175,11 +175,12 @@ def test_a_named_zone_is_that_of_columns_without_one(column: pa.Array, expected:
         st.one_of(st.sampled_from([*NUMBERS, *STRINGS, *TIMES]), st.from_regex(r"-?[0-9.eE+]{1,20}", fullmatch=True))
     ),
 )
+@example("string", None, ["1" * 5000])
 def test_columns_are_what_their_cells_are(declared: str, zone: str | None, texts: list[str]) -> None:
     """What Arrow reads at once is what is read value by value."""
     kind, at = FieldType.parse(declared), None if zone is None else ZoneInfo(zone)
     texts = [text for text in texts if text.isascii()]
-    each = [typed_text(text, kind, at) for text in texts]
+    each = [None if too_long(text, kind) else typed_text(text, kind, at) for text in texts]
     wrong = [row for row, value in enumerate(each) if value is None]
     column = pa.chunked_array([pa.array(texts, pa.string())])
     if wrong:
