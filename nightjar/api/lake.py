@@ -54,10 +54,7 @@ class Lake:
         A retracted alert has the kind `retraction`. revisions: all records of each. The columns are those of
         docs/reference/records.md, with group and measures as JSON objects, and the place of the record in Kafka.
         """
-        found = well_formed(scan(self._root, ALERTS))
-        if day is not None:
-            found = found.filter(pl.col("event_time").dt.date() == day_from(day, "day"))
-        records = found.collect()
+        records = _on(day, pl.col("event_time").dt.date(), well_formed(scan(self._root, ALERTS))).collect()
         return (records if revisions else latest_revisions(records)).sort(_IN_ORDER)
 
     def corrections(self, day: date | str | None = None) -> pl.DataFrame:
@@ -65,10 +62,7 @@ class Lake:
 
         A row for each correction that was published; those that were held back because nothing explains them are not.
         """
-        found = scan(self._root, CORRECTIONS)
-        if day is not None:
-            found = found.filter(pl.col("day") == day_from(day, "day"))
-        return found.collect().sort("day", *_IN_ORDER)
+        return _on(day, pl.col("day"), scan(self._root, CORRECTIONS)).collect().sort("day", *_IN_ORDER)
 
     def events(self, stream: str, day: date | str | None = None) -> pl.LazyFrame:
         """The events of a stream that happened on a day (UTC; None: all), duplicates included, to be collected.
@@ -80,8 +74,7 @@ class Lake:
         """
         declared = stream_named(stream, self._streams)
         found = scan(self._root, events_table(declared)).filter(pl.col("rejected").is_null())
-        if day is not None:
-            found = found.filter(pl.col(declared.event_time).dt.date() == day_from(day, "day"))
+        found = _on(day, pl.col(declared.event_time).dt.date(), found)
         return found.select(*declared.fields, "arrival_time", "partition", "offset")
 
     def explain(self, alert_id: str, *, reveal: bool = False) -> Explanation:
@@ -153,6 +146,11 @@ def _labels(labels: Any, streams: Iterable[Stream]) -> pl.LazyFrame | str | None
         remedy = "Give a frame of Polars with event_id and label, or the name of a field"
         raise SettingsError("cannot be used", where="labels", remedy=remedy)
     return frame
+
+
+def _on(day: date | str | None, dates: pl.Expr, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows of a day; None: all."""
+    return rows if day is None else rows.filter(dates == day_from(day, "day"))
 
 
 def _settings_of(lake: Path | str | None) -> Settings:

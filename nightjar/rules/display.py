@@ -38,8 +38,10 @@ def _lines(rule: Rule) -> list[str]:
 def yaml_text(rule: Rule, *, provenance: bool = True) -> str:
     """A rule as people write it; characters that would not be shown are escaped."""
     written = {key: value for key, value in rule_to_mapping(rule).items() if provenance or key not in PROVENANCE}
-    for readable in (True, False):
-        text: str = yaml.safe_dump(written, sort_keys=False, default_flow_style=None, allow_unicode=readable, width=110)
+    for unescaped in (True, False):
+        text: str = yaml.safe_dump(
+            written, sort_keys=False, default_flow_style=None, allow_unicode=unescaped, width=110
+        )
         if all(line.isprintable() for line in text.splitlines()):
             break
     return text
