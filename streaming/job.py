@@ -2,8 +2,8 @@
 
 How it works: one loop. It answers rule messages beside the query (driver/answering.py); if a rule needs a shuffle key
 that the query lacks, it finishes the batch, adds the shuffle key to the checkpoint, and restarts the query from the
-same checkpoint. So does another batch size (driver/batch_size.py), with the same plan and the same engines. Once per
-second it reports progress, every few seconds it publishes the clock.
+same checkpoint. So does another batch size (driver/batch_size.py) or number of stages (driver/stages.py), with the same
+plan and the same engines. Once per second it reports progress, every few seconds it publishes the clock.
 
 What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
 
@@ -44,6 +44,7 @@ from nightjar.streaming.driver.query import finish
 from nightjar.streaming.driver.reporting import Reporter
 from nightjar.streaming.driver.rule_changes import RuleChanges
 from nightjar.streaming.driver.session import held_by_jvm
+from nightjar.streaming.driver.stages import Stages
 from nightjar.streaming.driver.warmup import warm_up
 from nightjar.streaming.priming.priming import Primer
 from nightjar.streaming.state.checkpoint import Checkpoint
@@ -125,6 +126,7 @@ class Driver:
         self._checkpoint, self._places = checkpoint, places
         self._rules, self._planner, self._reporter = rules, planner, reporter
         self._batch_size = BatchSize(config.max_offsets_per_trigger)
+        self._stages = Stages(one_machine=places.one_machine)
         self._batches = RecentBatches(config.slow_batch_warning)
         self._lacks_places = places.outdated
         self._second = Every(REPORT_SECONDS)
@@ -136,13 +138,13 @@ class Driver:
             start = self._planner.plan()
             while not (stop.is_set() or self._rules.need_other_keys):
                 self._spread_buckets()
-                query = start(self._batch_size.records)
+                query = start(self._batch_size.records, self._stages.number)
                 self._batches.restart()
                 if ready is not None:
                     ready()
                     ready = None
                 self._watch(query, stop)
-                self._change_batch_size()
+                self._change_batches()
             if query is not None and not stop.is_set():
                 self._try_report(query, "replanning")
                 _log.info("rules need other shuffle keys: the query is restarted")
@@ -163,7 +165,7 @@ class Driver:
             JobError: it failed.
         """
         try:
-            while not (stop.is_set() or self._rules.need_other_keys or self._batch_size.is_unfit or self._lacks_places):
+            while not (stop.is_set() or self._must_restart):
                 raise_failure(query, self._checkpoint.folder)
                 self._look(query)
                 stop.wait(_LOOK_SECONDS)
@@ -171,10 +173,18 @@ class Driver:
             finish(query)
         raise_failure(query, self._checkpoint.folder)
 
-    def _change_batch_size(self) -> None:
+    @property
+    def _must_restart(self) -> bool:
+        unfit = self._batch_size.is_unfit or self._stages.is_unfit
+        return unfit or self._lacks_places or self._rules.need_other_keys
+
+    def _change_batches(self) -> None:
         if self._batch_size.is_unfit:
             self._batch_size.change()
             _log.info("batches have another size", records=self._batch_size.records)
+        if self._stages.is_unfit:
+            self._stages.change()
+            _log.info("batches run in another number of stages", stages=self._stages.number)
 
     def _look(self, query: StreamingQuery) -> None:
         """Answer rule messages, and report once per second."""
@@ -191,6 +201,7 @@ class Driver:
         batches = self._batches.take(query)
         for batch in batches:
             self._batch_size.take(batch)
+            self._stages.take(batch)
         self._reporter.report(state, batches)
 
     def _try_report(self, query: StreamingQuery, state: str) -> None:

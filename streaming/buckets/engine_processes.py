@@ -23,7 +23,7 @@ import sys
 import tempfile
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, wait
 from pathlib import Path
@@ -41,8 +41,8 @@ _WANTED, _DONE, _FAILED = "program wanted", "done", "failed"
 # By owner, the name of its program and the program.
 Programs = OrderedDict[str, tuple[str, Callable[[Any], Any]]]
 
-# This worker's connections to engine processes, by path.
-_connections: dict[str, Connection] = {}
+# This worker's connections to engine processes, by number.
+_connections: dict[int, Connection] = {}
 
 
 @dataclass(frozen=True)
@@ -57,29 +57,53 @@ class Remote:
     name: str
     pickled: bytes
 
-    def __call__(self, number: int, request: object) -> Any:
-        """The program's reply to the request, from the engine process of this number. Called in a Python worker.
+    def __call__(self, requests: Mapping[int, object]) -> list[Any]:
+        """The program's replies to the requests, by the number of the engine process, in their order. The processes
+        work at the same time. Called in a Python worker.
 
         Raises:
-            RuntimeError: the program failed, or its process ended.
+            RuntimeError: the program failed, or a process ended.
         """
-        path = f"{os.environ[_FOLDER]}/{number}"
+        asked = dict[Connection, int]()
+        replies = dict[int, Any]()
         try:
-            connection = _connections.pop(path, None) or _connected(path, number)
-            connection.send((self.owner, self.name, request))
-            outcome, value = connection.recv()
-            if outcome == _WANTED:
-                connection.send_bytes(self.pickled)
-                outcome, value = connection.recv()
-        except (EOFError, OSError) as failure:
-            raise RuntimeError(f"engine process {number} has ended: {failure!r}") from failure
-        _connections[path] = connection
-        if outcome == _FAILED:
-            raise RuntimeError(value)
-        return value
+            for number, request in requests.items():
+                with _reporting_end(number):
+                    connection = _connected(number)
+                    asked[connection] = number
+                    connection.send((self.owner, self.name, request))
+            while asked:
+                for ready in wait(list(asked)):
+                    assert isinstance(ready, Connection)  # noqa: S101  nothing else is waited for
+                    number = asked[ready]
+                    with _reporting_end(number):
+                        outcome, value = ready.recv()
+                        if outcome == _WANTED:
+                            ready.send_bytes(self.pickled)
+                            continue
+                    if outcome == _FAILED:
+                        raise RuntimeError(value)
+                    replies[number] = value
+                    del asked[ready]
+                    _connections[number] = ready
+        finally:
+            for connection in asked:  # the next request must not read the reply to this one
+                connection.close()
+        return [replies[number] for number in requests]
 
 
-def _connected(path: str, number: int) -> Connection:
+@contextlib.contextmanager
+def _reporting_end(number: int) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError) as failure:
+        raise RuntimeError(f"engine process {number} has ended: {failure!r}") from failure
+
+
+def _connected(number: int) -> Connection:
+    if number in _connections:
+        return _connections.pop(number)
+    path = f"{os.environ[_FOLDER]}/{number}"
     with contextlib.suppress(OSError):
         return Client(path, "AF_UNIX")
     with Client(str(Path(path).with_name(_STARTER)), "AF_UNIX") as starter:

@@ -55,32 +55,35 @@ Packed = Mapping[str, list[bytes]]
 
 @dataclass(frozen=True)
 class BucketTasks:
-    """What `mapInArrow` runs: passes a task's buckets to the engine process of the task's partition."""
+    """What `mapInArrow` runs: passes a task's buckets to their engine processes."""
 
     evaluate: Remote
+    processes: int
+    """Bucket b is in the process b % processes: with a shuffle, that of its partition."""
 
     @classmethod
-    def of(cls, plan: BucketPlan) -> Self:
+    def of(cls, plan: BucketPlan, processes: int) -> Self:
         """The tasks of one run of the query."""
-        return cls(Remote(plan.checkpoint, plan.run_id, cloudpickle.dumps(BucketProcessor(plan))))  # type: ignore[no-untyped-call]
+        program = cloudpickle.dumps(BucketProcessor(plan))  # type: ignore[no-untyped-call]
+        return cls(Remote(plan.checkpoint, plan.run_id, program), processes)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A task's packed rows (PACKED_SCHEMA) to rows of OUTPUT_SCHEMA."""
-        buckets: dict[int, dict[str, list[bytes]]] = {}
+        context = TaskContext.get()
+        assert context is not None  # noqa: S101  a task runs this
+        version = int(context.getLocalProperty("streaming.sql.batchId") or 0) + 1
+        requests: dict[int, tuple[int, dict[int, dict[str, list[bytes]]]]] = {}
         for batch in batches:
             keys, kinds, payloads = (batch.column(name).to_pylist() for name in ("bucket", "kind", "payload"))
             for key, kind, payload in zip(keys, kinds, payloads, strict=True):
                 if kind == PayloadKind.QUARANTINE:
                     yield from from_ipc(payload).to_batches()
                 else:
-                    buckets.setdefault(bucket_of(key), {}).setdefault(kind, []).append(payload)
-        if not buckets:
-            return
-        context = TaskContext.get()
-        assert context is not None  # noqa: S101  a task runs this
-        version = int(context.getLocalProperty("streaming.sql.batchId") or 0) + 1
-        records: bytes = self.evaluate(context.partitionId(), (version, buckets))
-        yield from from_ipc(records).to_batches(ROWS_A_BATCH)
+                    bucket = bucket_of(key)
+                    _, buckets = requests.setdefault(bucket % self.processes, (version, {}))
+                    buckets.setdefault(bucket, {}).setdefault(kind, []).append(payload)
+        for records in self.evaluate(requests):
+            yield from from_ipc(records).to_batches(ROWS_A_BATCH)
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,14 @@ class Places:
         self._known: frozenset[str] = frozenset()
 
     @property
+    def one_machine(self) -> bool:
+        """Whether all tasks run in the driver's JVM."""
+        return not has_executors(self._session)
+
+    @property
     def outdated(self) -> bool:
         """Whether executors have joined since the partitions were spread, or they never were."""
-        return has_executors(self._session) and not self._executors() <= self._known
+        return not self.one_machine and not self._executors() <= self._known
 
     def settle(self) -> None:
         """Spread the partitions over the current executors."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-# Starts the planned query, with at most so many records in a batch.
-Start = Callable[[int], "StreamingQuery"]
+# Starts the planned query, with at most so many records in a batch, and so many stages.
+Start = Callable[[int, int], "StreamingQuery"]
 
 
 class Planner:
@@ -68,13 +68,14 @@ class Planner:
             config.fence,
         )
         starting = starting_offsets(config, self._consumer, begins)
-        packer, tasks = packer_of(config, metadata.shuffle_keys, metadata.dropped), BucketTasks.of(plan)
+        packer = packer_of(config, metadata.shuffle_keys, metadata.dropped)
+        tasks = BucketTasks.of(plan, config.shuffle_partitions)
 
-        def start(most: int) -> StreamingQuery:
+        def start(most: int, stages: int) -> StreamingQuery:
             records = kafka_records(self._session, config, most, starting)
-            rows = evaluated(records, config, packer, tasks.run, self._places)
+            rows = evaluated(records, config, packer, tasks.run, self._places, stages=stages)
             query = started(rows, config, spark_name(checkpoint.query.resolve()), "nightjar")
-            _log.info("the query runs", shuffle_keys=len(metadata.in_use), most_records=most)
+            _log.info("the query runs", shuffle_keys=len(metadata.in_use), most_records=most, stages=stages)
             return query
 
         return start

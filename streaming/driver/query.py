@@ -131,8 +131,16 @@ def _begins(of_topic: dict[str, Any], sources: Iterable[Sequence[str]]) -> list[
     return [json.dumps({topic: of_topic[topic] for topic in topics}) for topics in sources]
 
 
-def evaluated(records: DataFrame, config: JobConfig, packer: Packer, evaluate: Evaluate, places: Places) -> DataFrame:
-    """Kafka records to sink rows (OUTPUT_SCHEMA). evaluate: what a task of the buckets runs."""
+def evaluated(
+    records: DataFrame, config: JobConfig, packer: Packer, evaluate: Evaluate, places: Places, *, stages: int
+) -> DataFrame:
+    """Kafka records to sink rows (OUTPUT_SCHEMA).
+
+    evaluate: what a task of the buckets runs. stages: 1: one task packs and passes on a whole batch, on one machine; 2:
+    several tasks do either, with a shuffle between them.
+    """
+    if stages == 1:
+        return records.coalesce(1).mapInArrow(lambda batches: evaluate(packer.pack(batches)), OUTPUT_SCHEMA)
     packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
     return places.of(packed).mapInArrow(evaluate, OUTPUT_SCHEMA)
 

@@ -36,6 +36,7 @@ from nightjar.streaming.config import JobConfig
 from nightjar.streaming.driver.answering import answer_to
 from nightjar.streaming.driver.places import Places
 from nightjar.streaming.driver.query import evaluated, finish, kafka_records, newest_offsets, packer_of, started
+from nightjar.streaming.driver.stages import Stages
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
@@ -73,8 +74,10 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places, consumer: 
         remove_tree(killed)
     with _temporary(config.checkpoint.with_name(f"{prefix}{uuid.uuid4().hex[:8]}")) as folder:
         plan = BucketPlan(name, name, folder / "state", config.streams, keys, config.buckets, config.topics, rules)
-        clocks = _Clocks(BucketTasks.of(plan), config.topics.clock, Clock(name, {}).encoded().decode())
-        rows = evaluated(records, config, packer_of(config, keys), clocks.run, places)
+        tasks = BucketTasks.of(plan, config.shuffle_partitions)
+        clocks = _Clocks(tasks, config.topics.clock, Clock(name, {}).encoded().decode())
+        stages = Stages(one_machine=places.one_machine).number
+        rows = evaluated(records, config, packer_of(config, keys), clocks.run, places, stages=stages)
         query = started(rows, config, spark_name(folder / "query"), name)
         while query.isActive and time.monotonic() - began < _AT_MOST:
             progress = query.lastProgress

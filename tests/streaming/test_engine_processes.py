@@ -18,6 +18,8 @@ class Program:
     def __call__(self, request):
         if request == "fail":
             raise ValueError("a program's mistake")
+        if request == "slow":
+            time.sleep(1)
         self.asked += 1
         return os.getpid(), self.asked, request
 
@@ -35,7 +37,9 @@ def worker(number, request):
     return pickle.loads(os.read(reading, 4096))
 
 fork_starter()
-ask = Remote("owner", "program", pickle.dumps(Program()))
+program = Remote("owner", "program", pickle.dumps(Program()))
+def ask(number, request, of=program):
+    return of({number: request})[0]
 folder = os.environ["NIGHTJAR_ENGINE_PROCESSES"]
 """
 
@@ -72,6 +76,33 @@ for pid, asked, request in (worker(0, "a"), worker(0, "b"), ask(0, "c"), ask(1, 
     assert gone(f"/proc/{other.split(',')[0]}")
 
 
+def test_several_processes_work_at_the_same_time() -> None:
+    """Their replies are in the order of the requests, not in that in which they come."""
+    *replies, seconds = daemon("""
+program({0: "a", 1: "b", 2: "c"})
+began = time.monotonic()
+for pid, asked, request in program({2: "slow", 0: "d", 1: "slow"}):
+    print(f"{pid},{asked},{request}")
+print(time.monotonic() - began)
+""")
+    pids = {reply.split(",")[0] for reply in replies}
+    assert len(pids) == 3
+    assert [reply.split(",")[1:] for reply in replies] == [["2", "slow"], ["2", "d"], ["2", "slow"]]
+    assert float(seconds) < 1.9, "one after the other, two of them take two seconds"
+
+
+def test_after_a_failure_nobody_reads_the_reply_to_another_request() -> None:
+    """One of two processes fails while the other still works: what that one then says is nobody's."""
+    assert daemon("""
+program({0: "a", 1: "b"})
+try:
+    program({0: "slow", 1: "fail"})
+except RuntimeError as failure:
+    print(str(failure).splitlines()[-1].replace(" ", "-"))
+print(*(request for _, _, request in program({0: "c", 1: "d"})))
+""") == ["ValueError:-a-program's-mistake", "c", "d"]
+
+
 def test_a_program_that_fails_stays() -> None:
     """The worker gets the cause, with its place; the program's state is kept."""
     assert daemon("""
@@ -103,8 +134,8 @@ def test_programs_of_other_owners_are_beside_it() -> None:
     assert daemon("""
 ask(0, "a")
 for number in range(10):
-    print(Remote(f"another {number}", "program", ask.pickled)(0, "a")[1])
-    print(Remote(f"another {number}", "program", ask.pickled)(0, "b")[1])
+    print(ask(0, "a", Remote(f"another {number}", "program", program.pickled))[1])
+    print(ask(0, "b", Remote(f"another {number}", "program", program.pickled))[1])
 print(ask(0, "b")[1])
 """) == ["1", "2"] * 10 + ["1"]
 
@@ -112,8 +143,8 @@ print(ask(0, "b")[1])
 def test_a_program_takes_the_place_of_its_owners_last_one() -> None:
     """A run of the query that has ended never asks for its engines again, and the process may live for days."""
     assert daemon("""
-Remote("job", "first", pickle.dumps(Freed()))(0, "a")
-print(Remote("job", "second", ask.pickled)(0, "a")[1], flush=True)
+ask(0, "a", Remote("job", "first", pickle.dumps(Freed())))
+print(ask(0, "a", Remote("job", "second", program.pickled))[1], flush=True)
 print(ask(0, "a")[1], flush=True)
 """) == ["freed", "1", "1"]
 

@@ -25,6 +25,7 @@ from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.processor import BucketTasks
 from nightjar.streaming.driver.places import Places
 from nightjar.streaming.driver.query import evaluated, finish, kafka_records, packer_of, started
+from nightjar.streaming.driver.stages import Stages
 from nightjar.streaming.driver.warmup import buckets_for, made_up, made_up_rules, warm_up
 from tests.support.topics import TestTopics
 
@@ -124,7 +125,9 @@ def test_a_job_generates_no_code_that_its_warm_up_has_not(
         made_up_rules(own.streams, shuffle_keys),
     )  # fmt: skip
     records = kafka_records(session, config, 1000)
-    rows = evaluated(records, config, packer_of(config, shuffle_keys), BucketTasks.of(plan).run, places)
+    tasks = BucketTasks.of(plan, config.shuffle_partitions)
+    stages = Stages(one_machine=places.one_machine).number
+    rows = evaluated(records, config, packer_of(config, shuffle_keys), tasks.run, places, stages=stages)
     query = started(rows, config, str(tmp_path / "query"), "job")
     query.processAllAvailable()
     finish(query)

@@ -1,4 +1,4 @@
-"""The size of micro-batches follows their duration, and changing it changes no alert."""
+"""The size and stages of micro-batches follow the load, and changing them changes no alert."""
 
 import json
 import time
@@ -10,8 +10,9 @@ import pytest
 
 from nightjar.cases.model import Message, Step
 from nightjar.rules.timestamps import iso_text, parse_timestamp
-from nightjar.streaming.driver import batch_size
+from nightjar.streaming.driver import batch_size, stages
 from nightjar.streaming.driver.batch_size import BatchSize
+from nightjar.streaming.driver.stages import Stages
 from tests.support.job_host import PATIENCE, ends_of_batches, logins_job
 
 if TYPE_CHECKING:
@@ -56,6 +57,37 @@ def test_a_fixed_one_stays() -> None:
     assert after(size, (1000, 60.0), (1000, 60.0)) == 1000
 
 
+def after_rows(chosen: Stages, *rows: int) -> int:
+    """What is wanted after batches of so many rows."""
+    for number in rows:
+        chosen.take({"numInputRows": number})
+    return chosen.wanted
+
+
+def test_two_after_three_large_batches_in_a_row() -> None:
+    chosen = Stages(one_machine=True)
+    assert after_rows(chosen, 20_000, 20_000, 100, 20_000, 20_000) == 1
+    assert after_rows(chosen, 20_000) == 2
+    chosen.change()
+    assert chosen.number == 2
+    assert not chosen.is_unfit
+
+
+def test_one_again_only_after_many_small_batches_in_a_row() -> None:
+    chosen = Stages(one_machine=True)
+    after_rows(chosen, *[20_000] * 3)
+    chosen.change()
+    assert after_rows(chosen, *[100] * 49) == 2
+    assert after_rows(chosen, 8_000) == 2, "neither large nor small: it is as it was"
+    assert after_rows(chosen, *[100] * 50) == 1
+
+
+def test_on_several_machines_there_are_always_two() -> None:
+    chosen = Stages(one_machine=False)
+    assert chosen.number == 2
+    assert after_rows(chosen, *[100] * 60) == 2
+
+
 def login(number: int) -> Message:
     """An event of its own, later than those with lower numbers."""
     event = {"login_id": f"l{number}", "event_time": iso_text(NOON + number), "customer_id": "ann", "ip": "::1",
@@ -94,4 +126,37 @@ def test_a_backlog_is_read_in_larger_batches_and_each_event_counts_once(
             job.take(Step(NOON, crash=False, rules=(), events=backlog()))
         reported = [(alert["event_id"], alert["text"]) for alert in job.outcome().alerts]
     assert read[:3] == [FIRST] * 3, "the size follows from three full batches"
+    assert sorted(reported) == sorted((f"l{number}", str(number + 1)) for number in range(50, next(sent)))
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_job_changes_its_stages_and_each_event_counts_once(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "_MANY", 20)
+    monkeypatch.setattr(stages, "_LARGE_BATCHES", 1)
+    monkeypatch.setattr(stages, "_SMALL_BATCHES", 3)
+    changes: list[int] = []
+    change = Stages.change
+
+    def noted(chosen: Stages) -> None:
+        change(chosen)
+        changes.append(chosen.number)
+
+    monkeypatch.setattr(Stages, "change", noted)
+    sent = count()
+
+    def logins(events: int) -> tuple[Message, ...]:
+        return tuple(login(next(sent)) for _ in range(events))
+
+    with logins_job(spark, tmp_path) as (_, job):
+        job.take(Step(NOON - 1, crash=False, rules=(json.dumps(MANY).encode(),), events=()))
+        deadline = time.monotonic() + PATIENCE
+        while changes[:3] != [2, 1, 2]:
+            assert time.monotonic() < deadline, f"no change is made after {changes}"
+            job.take(Step(NOON, crash=False, rules=(), events=logins(1 if changes[-1:] == [2] else 40)))
+        reported = [(alert["event_id"], alert["text"]) for alert in job.outcome().alerts]
     assert sorted(reported) == sorted((f"l{number}", str(number + 1)) for number in range(50, next(sent)))
