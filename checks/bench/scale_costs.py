@@ -19,6 +19,7 @@ from nightjar.contracts.topics import Topics
 from nightjar.rules.rulebook import Record, RuleBook
 from nightjar.rules.streams import load_streams
 from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.payloads import encoded
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.processor import BucketProcessor
 from nightjar.streaming.driver.answering import answer_to
@@ -81,7 +82,7 @@ def local_costs(folder: Path, buckets: list[int], sizes: list[int]) -> Local:
         processor = BucketProcessor(plan)
         for version, (size, records) in enumerate(_batches(sizes), 1):
             began = time.perf_counter()
-            packed = list(packer.packed(records))
+            packed = [(bucket, kind, encoded(payload)) for bucket, kind, payload in packer.packed(records)]
             took = time.perf_counter() - began
             of_bucket: dict[int, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
             for bucket, kind, payload in packed:

@@ -28,7 +28,7 @@ from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP
 from nightjar.rules.types import INSTANT
 from nightjar.streaming.buckets.output_records import batches_of, json_records
-from nightjar.streaming.buckets.payloads import PayloadKind, to_ipc
+from nightjar.streaming.buckets.payloads import Payload, PayloadKind, encoded
 from nightjar.streaming.partitioning import buckets_of, divided, partition_key
 
 _log = structlog.get_logger(__name__)
@@ -40,7 +40,7 @@ _SLICE_BYTES = 128 * 1024 * 1024
 # Columns of the record that its event keeps.
 _COORDINATES = ("timestamp", "partition", "offset", SENT_AT)
 
-PackedRow = tuple[int, PayloadKind, bytes]
+PackedRow = tuple[int, PayloadKind, Payload]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Packer:
             columns = [
                 pa.array([partition_key(bucket, self.partitions) for bucket, _, _ in rows], pa.int32()),
                 pa.array([kind.value for _, kind, _ in rows], pa.string()),
-                pa.array([payload for _, _, payload in rows], pa.binary()),
+                pa.array([encoded(payload) for _, _, payload in rows], pa.binary()),
             ]
             yield pa.RecordBatch.from_arrays(columns, ["bucket", "kind", "payload"])
 
@@ -138,7 +138,7 @@ class Packer:
             for at, rejection in parsed.rejected
         )
         for some in batches_of(refused):
-            yield _ANSWERING, PayloadKind.QUARANTINE, to_ipc(json_records(self.quarantine_topic, some))
+            yield _ANSWERING, PayloadKind.QUARANTINE, json_records(self.quarantine_topic, some)
         if parsed.events.num_rows:
             columns = [column.combine_chunks() for column in parsed.events.columns]
             columns += [column.take(parsed.rows) for column in came.values()]
@@ -153,7 +153,7 @@ class Packer:
             for at, part in divided(events, values, self.buckets):
                 is_primary = pa.repeat(pa.scalar(number == of_stream[0][0]), part.num_rows)
                 whole = pa.Table.from_arrays([*part.columns, is_primary], schema=events_schema(stream))
-                yield number * self.buckets + at, PayloadKind.EVENTS, to_ipc(whole)
+                yield number * self.buckets + at, PayloadKind.EVENTS, whole
 
 
 def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

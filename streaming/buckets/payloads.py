@@ -7,6 +7,7 @@ per slice of a partition, never one by one.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -17,11 +18,20 @@ PACKED_SCHEMA = "bucket int, kind string, payload binary"
 class PayloadKind(StrEnum):
     """The kinds of packed rows."""
 
-    EVENTS = "events"  # an Arrow stream of `events_schema`
+    EVENTS = "events"  # a table of `events_schema`
     RULE = "rule"  # JSON: offset, arrival (µs), value (text) of an answer on rule-status
     CLOCK = "clock"  # a record of contracts.clock
     SKIPPED = "skipped"  # how many records of nightjar's own topics were skipped
-    QUARANTINE = "quarantine"  # an Arrow stream of output_records.RECORDS for the quarantine topic, forwarded as it is
+    QUARANTINE = "quarantine"  # a table of output_records.RECORDS for the quarantine topic, forwarded as it is
+
+
+# Tables are Arrow streams where they pass from process to process.
+Payload: TypeAlias = pa.Table | bytes
+
+
+def encoded(payload: Payload) -> bytes:
+    """The payload as it passes to another process."""
+    return payload if isinstance(payload, bytes) else to_ipc(payload)
 
 
 def to_ipc(table: pa.Table) -> bytes:

@@ -69,7 +69,7 @@ def events(packed: list[PackedRow]) -> list[tuple[int, str, bool]]:
         (bucket, row.get("transaction_id") or row["login_id"], row[PRIMARY])
         for bucket, kind, payload in packed
         if kind is PayloadKind.EVENTS
-        for row in from_ipc(payload).to_pylist()
+        for row in payload.to_pylist()
     ]
 
 
@@ -161,7 +161,7 @@ def test_records_are_events_or_quarantined() -> None:
     odd = json.dumps(transaction("t1"), default=str).encode()
     packed = list(PACKER.packed(records(("transactions", odd), ("transactions", b"GET /"), ("logins", b"{}"))))
     assert {name for _, name, _ in events(packed)} == {"t1"}
-    refused = [from_ipc(payload) for _, kind, payload in packed if kind is PayloadKind.QUARANTINE]
+    refused = [payload for _, kind, payload in packed if kind is PayloadKind.QUARANTINE]
     reports = [json.loads(value) for table in refused for value in table.column("value").to_pylist()]
     assert sorted((t["stream"], t["offset"], t["reason"]) for t in reports) == [
         ("logins", 2, "no_id"),

@@ -21,7 +21,7 @@ from nightjar.rules.rulebook import RuleBook, ShuffleKey
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import parse_timestamp
 from nightjar.streaming.buckets.packer import Packer
-from nightjar.streaming.buckets.payloads import PayloadKind, from_ipc
+from nightjar.streaming.buckets.payloads import Payload, PayloadKind
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.processor import BucketProcessor
 from tests.support.answers import answered
@@ -66,12 +66,12 @@ def reported(tmp_path: Path) -> Output:
     def play(sent: list[tuple[str, bytes]]) -> dict[str, list[dict[str, Any]]]:
         answers = tuple(answered(STREAMS, RULE))
         plan = BucketPlan("checkpoint", "run", tmp_path, STREAMS, SHUFFLE_KEYS, 2, TOPICS, answers)
-        packed: dict[int, dict[str, list[bytes]]] = {}
+        packed: dict[int, dict[str, list[Payload]]] = {}
         packer = Packer(STREAMS, SHUFFLE_KEYS, 2, 2, "rule-status", "clock", "quarantine", bounded=True)
         for bucket, kind, payload in packer.packed(batch(sent)):
             packed.setdefault(bucket, {}).setdefault(kind, []).append(payload)
         found: dict[str, list[dict[str, Any]]] = {}
-        refused = [from_ipc(payload) for share in packed.values() for payload in share.pop(PayloadKind.QUARANTINE, [])]
+        refused = [table for share in packed.values() for table in share.pop(PayloadKind.QUARANTINE, [])]
         processor = BucketProcessor(plan)
         reports = [table for bucket, share in packed.items() for table in processor.process(bucket, 1, share)]
         for record in (row for table in refused + reports for row in table.to_pylist()):

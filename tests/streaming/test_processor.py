@@ -19,7 +19,7 @@ from nightjar.ingestion.event_schema import PRIMARY, SHUFFLED_BY, events_schema
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
 from nightjar.rules.rulebook import Record, ShuffleKey
 from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
-from nightjar.streaming.buckets import processor, resident_buckets
+from nightjar.streaming.buckets import bucket_batch, resident_buckets
 from nightjar.streaming.buckets.bucket import Bucket
 from nightjar.streaming.buckets.payloads import PayloadKind, from_ipc, to_ipc
 from nightjar.streaming.buckets.plan import BucketPlan
@@ -193,7 +193,7 @@ def test_an_engine_whose_task_fails_half_way_is_never_met_again(
         def fail(*_: Any, **__: Any) -> Iterator[str]:
             raise OSError("the disk is full")
 
-        broken.setattr(processor.StateLog, "append", fail)
+        broken.setattr(bucket_batch.StateLog, "append", fail)
         with pytest.raises(OSError, match="full"):
             batch(store, payment("t2", 2))
     store.undo()

@@ -36,6 +36,7 @@ from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP, microseconds
 from nightjar.rules.versions import Primed, RuleVersion
 from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.payloads import Payload
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.primed_state import ExportWriter
 from nightjar.streaming.buckets.processor import BucketProcessor
@@ -343,13 +344,13 @@ class StreamHost:
             self._read.setdefault(name, []).extend(batch.of(name).events)
         return emitted
 
-    def _attempt(self, number: int, packed: list[dict[str, list[bytes]]]) -> Emitted:
+    def _attempt(self, number: int, packed: list[dict[str, list[Payload]]]) -> Emitted:
         if not packed[number]:
             return Emitted()  # the task knows nothing of the bucket
         at = crc32(f"{self._version} {number}".encode()) % len(self._executors)
         return _read(self._executors[at].process(number, self._version, packed[number]))
 
-    def _packed(self, batch: Batch) -> list[dict[str, list[bytes]]]:
+    def _packed(self, batch: Batch) -> list[dict[str, list[Payload]]]:
         """What each bucket gets, by kind."""
         answers = [
             (_TOPICS.rule_status, 0, answer.offset, answer.arrival, answer.value)
@@ -369,7 +370,7 @@ class StreamHost:
             self._streams, self._plan.shuffle_keys, self._run.buckets, 1, _TOPICS.rule_status, _TOPICS.clock,
             _TOPICS.quarantine, bounded=False, dropped=dropped,
         )  # fmt: skip
-        found: list[dict[str, list[bytes]]] = [{} for _ in self.buckets]
+        found: list[dict[str, list[Payload]]] = [{} for _ in self.buckets]
         for bucket, kind, payload in packer.packed(_records([*answers, *clock, *events])):
             found[bucket].setdefault(kind, []).append(payload)
         return found
