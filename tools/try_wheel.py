@@ -19,6 +19,20 @@ _TEMPLATE = """
 from importlib.resources import files
 print(files('nightjar.backfill.backtest').joinpath('report.html').is_file())
 """
+_CASE = """
+title: The first login of somebody is an alert
+steps:
+  - at: 0m
+    rules:
+      - {id: first, stream: logins, group_by: [customer_id], measures: {n: {count: "*", over: 1h}}, when: n = 1}
+  - at: 10m
+    events:
+      logins:
+        - {login_id: l1, event_time: 1m, customer_id: ann, ip: "::1", device: d, status: SUCCESS}
+expect:
+  final:
+    - {rule_id: first, event_id: l1}
+"""
 _PARSE = """
 import json, sys
 from airflow.dag_processing.dagbag import DagBag
@@ -33,6 +47,7 @@ class Trial:
 
     def __init__(self, folder: Path, dist: Path) -> None:
         self._bin, self._folder, self._dist = folder / "env" / "bin", folder, dist
+        self._uv = str(Path(sys.executable).with_name("uv"))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
         path = f"{self._bin}{os.pathsep}{os.environ['PATH']}"
         self._environment = {**kept, "PATH": path, "AIRFLOW_HOME": str(folder / "airflow")}
@@ -60,10 +75,9 @@ class Trial:
         """A new environment with the wheel."""
         (wheel,) = self._dist.glob("nightjar-*.whl")
         constraints, python = self._dist / "constraints.txt", self._bin / "python"
-        uv = str(Path(sys.executable).with_name("uv"))
-        self.run(uv, "venv", "--quiet", "--python", sys.executable, str(self._folder / "env"))
+        self.run(self._uv, "venv", "--quiet", "--python", sys.executable, str(self._folder / "env"))
         self.run(
-            uv,
+            self._uv,
             "pip",
             "install",
             "--quiet",
@@ -99,6 +113,13 @@ class Trial:
         self.run("nightjar", "evaluate", *given)
         assert out.is_file()
         assert self.run("python", "-c", _TEMPLATE).strip() == "True"
+
+    def try_pytest(self) -> None:
+        """A team's own tests, with the plugin that the wheel brings."""
+        self.run(self._uv, "pip", "install", "--quiet", "--python", str(self._bin / "python"), "pytest")
+        case = self._folder / "work" / "first.case.yaml"
+        case.write_text(_CASE)
+        assert "1 passed" in self.run("pytest", str(case))
 
     def try_airflow(self) -> None:
         """What an Airflow of one's own needs, and whether it can parse the DAGs."""
@@ -144,6 +165,7 @@ def main(dist: Path) -> None:
         trial = Trial(Path(folder), dist)
         trial.install()
         trial.try_commands()
+        trial.try_pytest()
         trial.try_airflow()
     sys.stderr.write("the wheel works without the checkout\n")
 
