@@ -15,6 +15,9 @@ from nightjar.rules.streams import Stream
 from nightjar.storage.lease import Fence
 from nightjar.storage.paths import AnyPath
 
+# How the query runs.
+Latency = Literal["micro-batch", "real-time"]
+
 
 class JobError(NightjarError):
     """The job cannot start or continue."""
@@ -39,6 +42,12 @@ class JobConfig:
     """That a published version needs before it takes effect."""
     forms: Forms = DEFAULT_FORMS
     """The forms in which rule messages may come."""
+    latency: Latency = "micro-batch"
+    """How the query runs."""
+    real_time_batch: int = 300_000_000
+    """How long a real-time batch lasts."""
+    gather: int = 3_000
+    """For how long a group of a real-time batch waits for more records after its first one."""
     shuffle_partitions: int = 2
     """Tasks of the evaluation stage."""
     buckets: int = 4

@@ -1,9 +1,9 @@
 """Purpose: the driver of the continuous job: starts the query, monitors it, and stops it cleanly.
 
 How it works: one loop. It answers rule messages beside the query (driver/answering.py); if a rule needs a shuffle key
-that the query lacks, it finishes the batch, adds the shuffle key to the checkpoint, and restarts the query from the
-same checkpoint. So does another batch size (driver/batch_size.py) or number of stages (driver/stages.py), with the same
-plan and the same engines. Once per second it reports progress, every few seconds it publishes the clock.
+that the query lacks, it finishes the micro-batch, adds the shuffle key to the checkpoint, and restarts the query from
+the same checkpoint. So does another batch size (driver/batch_size.py) or number of stages (driver/stages.py), with the
+same plan and the same engines. Once per second it reports progress, every few seconds it publishes the clock.
 
 What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
 
@@ -28,6 +28,7 @@ from nightjar.streaming.config import JobConfig
 from nightjar.streaming.driver.answering import Answering
 from nightjar.streaming.driver.batch_size import BatchSize
 from nightjar.streaming.driver.clock import Arrivals, BrokerClock, host_clock
+from nightjar.streaming.driver.engine_link import EngineLink, refuse_real_time
 from nightjar.streaming.driver.failures import (
     raise_failure,
     refuse_missing_topics,
@@ -38,7 +39,7 @@ from nightjar.streaming.driver.outbox import Outbox, without_kafka
 from nightjar.streaming.driver.overflow import CapWatch
 from nightjar.streaming.driver.pacing import Every
 from nightjar.streaming.driver.places import Places
-from nightjar.streaming.driver.planning import Planner
+from nightjar.streaming.driver.planning import PlannedQuery, Planner
 from nightjar.streaming.driver.progress import RecentBatches
 from nightjar.streaming.driver.query import finish
 from nightjar.streaming.driver.reporting import Reporter
@@ -48,6 +49,7 @@ from nightjar.streaming.driver.stages import Stages
 from nightjar.streaming.driver.warmup import warm_up
 from nightjar.streaming.priming.priming import Primer
 from nightjar.streaming.state.checkpoint import Checkpoint
+from nightjar.streaming.state.metadata import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 REPORT_SECONDS = 1.0
+# Of a real-time batch that evaluates logged groups again, µs.
+_START = 5_000_000
 _LOOK_SECONDS = 0.1
 
 
@@ -68,7 +72,7 @@ def run(
     ready: Callable[[], None] | None = None,
     host: Callable[[], int] = host_clock,
 ) -> None:
-    """Run the job until SIGTERM, SIGINT or `stop`; the running batch is finished first.
+    """Run the job until SIGTERM, SIGINT or `stop`; a running micro-batch is finished first.
 
     session: of `open_session`; one that is still starting (`session.starting`) is the job's own, and its JVM holds the
     checkpoint's lock. prepare: runs first, while Spark starts. ready: called once the query runs. host: the host's wall
@@ -81,6 +85,8 @@ def run(
     with reporting_lost_jvm(str(config.checkpoint)), reporting_lost_kafka(config), contextlib.ExitStack() as cleanup:
         checkpoint = Checkpoint(config)
         checkpoint.refuse_unfit()
+        if config.latency == "real-time":
+            refuse_real_time(config)
         prepare()
         needed = 3 if config.alerts_per_rule_and_hour is None else 4
         consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(needed)]
@@ -96,7 +102,8 @@ def run(
         cleanup.callback(places.release)
         if places.outdated:
             places.settle()
-        warm_up(session, config, places, consumers[0])
+        if config.latency == "micro-batch":
+            warm_up(session, config, places, consumers[0])
         outbox, brokers, arrivals = Outbox(producer), BrokerClock(host), Arrivals(config, consumers[0])
         priming = cleanup.enter_context(contextlib.closing(Primer(config, checkpoint)))
         answering = Answering(config, consumers[1:3], producer, brokers.now, arrivals.events_per_day, history=priming)
@@ -123,7 +130,9 @@ class Driver:
         planner: Planner,
         reporter: Reporter,
     ) -> None:
-        self._checkpoint, self._places = checkpoint, places
+        self._config, self._checkpoint, self._places = config, checkpoint, places
+        self._mode, self._is_finishing = config.latency, False
+        self._committed: Offsets = {}
         self._rules, self._planner, self._reporter = rules, planner, reporter
         self._batch_size = BatchSize(config.max_offsets_per_trigger)
         self._stages = Stages(one_machine=places.one_machine)
@@ -133,23 +142,55 @@ class Driver:
 
     def run(self, stop: threading.Event, ready: Callable[[], None] | None = None) -> None:
         """Run until `stop`; plans the query again whenever rules need it. ready: called once the first query runs."""
-        query = None
+        last = None
         while not stop.is_set():
-            start = self._planner.plan()
+            planned = self._planner.plan()
             while not (stop.is_set() or self._rules.need_other_keys):
                 self._spread_buckets()
-                query = start(self._batch_size.records, self._stages.number)
-                self._batches.restart()
-                if ready is not None:
-                    ready()
-                    ready = None
-                self._watch(query, stop)
+                with self._started(planned) as query:
+                    last = query
+                    if ready is not None:
+                        ready()
+                        ready = None
+                    self._watch(query, stop)
+                raise_failure(query, self._checkpoint.folder)
                 self._change_batches()
-            if query is not None and not stop.is_set():
-                self._try_report(query, "replanning")
-                _log.info("rules need other shuffle keys: the query is restarted")
-        if query is not None:
-            self._try_report(query, "stopped")
+                if self._mode == "real-time" or self._is_finishing:
+                    break  # it was started for this run alone
+            if last is not None and not stop.is_set():
+                self._try_report(last, "replanning")
+                _log.info("the query is planned again")
+        if last is not None:
+            self._try_report(last, "stopped")
+
+    @contextlib.contextmanager
+    def _started(self, planned: PlannedQuery) -> Iterator[StreamingQuery]:
+        """The running query; it is stopped at the end. A batch that has to run the other way comes first."""
+        unfinished = self._checkpoint.unfinished
+        self._mode = unfinished or ("micro-batch" if planned.has_gap else self._config.latency)
+        self._is_finishing, self._committed = self._mode != self._config.latency, self._checkpoint.committed_offsets()
+        if self._mode == "micro-batch":
+            repeated = self._is_finishing and unfinished is not None
+            query = planned.start(self._batch_size.records, self._stages.number, only_one=repeated)
+            self._batches.restart()
+            try:
+                yield query
+            finally:
+                finish(query)
+            return
+        refuse_real_time(self._config)
+        lasts = self._config.real_time_batch
+        if unfinished:  # what is evaluated again takes no longer than it did, but there is a start before it
+            again = 2 * self._checkpoint.logged_time + _START
+            lasts = again if self._is_finishing else max(again, lasts)
+        with EngineLink.start() as engine:
+            query = planned.start_in_real_time(engine, lasts / 1_000_000, only_one=self._is_finishing)
+            self._rules.attach(engine)
+            try:
+                yield query
+            finally:
+                self._rules.attach(None)
+                query.stop()
 
     def _spread_buckets(self) -> None:
         """Spread the buckets over the executors, if these have changed."""
@@ -159,24 +200,25 @@ class Driver:
             _log.info("buckets are spread over the executors")
 
     def _watch(self, query: StreamingQuery, stop: threading.Event) -> None:
-        """Monitor the query until it is to stop, and stop it between two batches.
+        """Monitor the query until it is to stop.
 
         Raises:
             JobError: it failed.
         """
-        try:
-            while not (stop.is_set() or self._must_restart):
-                raise_failure(query, self._checkpoint.folder)
-                self._look(query)
-                stop.wait(_LOOK_SECONDS)
-        finally:
-            finish(query)
-        raise_failure(query, self._checkpoint.folder)
+        while not (stop.is_set() or self._must_restart or self._has_finished(query)):
+            raise_failure(query, self._checkpoint.folder)
+            self._look(query)
+            stop.wait(_LOOK_SECONDS)
 
     @property
     def _must_restart(self) -> bool:
         unfit = self._batch_size.is_unfit or self._stages.is_unfit
         return unfit or self._lacks_places or self._rules.need_other_keys
+
+    def _has_finished(self, query: StreamingQuery) -> bool:
+        """Whether the batch that has to run the other way is committed."""
+        committed = self._checkpoint.committed_offsets() != self._committed
+        return self._is_finishing and (not query.isActive or committed)
 
     def _change_batches(self) -> None:
         if self._batch_size.is_unfit:
@@ -198,7 +240,7 @@ class Driver:
 
     def _report(self, query: StreamingQuery, state: str) -> None:
         self._lacks_places = self._places.outdated
-        batches = self._batches.take(query)
+        batches = [] if self._mode == "real-time" else self._batches.take(query)
         for batch in batches:
             self._batch_size.take(batch)
             self._stages.take(batch)

@@ -65,19 +65,42 @@ def jobs(
     broker: LocalKafka,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> list[Streamed]:
-    """All cases that are asked for, played on jobs: those that ask for approvals on one of their own."""
+    """All cases that are asked for, played on jobs in micro-batches."""
+    return on_jobs(request, spark, broker, tmp_path_factory.mktemp("cases"))
+
+
+@pytest.fixture(scope="session")
+def real_time(
+    request: pytest.FixtureRequest,
+    spark: "SparkSession",
+    broker: LocalKafka,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Mapping[str, CaseOutcome]:
+    """What jobs in real time make of the cases. A step's events are in one group, as they are in one micro-batch."""
+    how = {"latency": "real-time", "real_time_batch": 2_000_000, "gather": 300_000}
+    played = on_jobs(request, spark, broker, tmp_path_factory.mktemp("real-time"), **how)
+    return {origin: outcome for job in played for origin, outcome in job.outcomes.items()}
+
+
+def on_jobs(
+    request: pytest.FixtureRequest, spark: "SparkSession", broker: LocalKafka, folder: Path, **how: Any
+) -> list[Streamed]:
+    """All cases that are asked for; those that ask for approvals on a job of their own. how: changes of the job's
+    configuration."""
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     wanted = {of["path"] for of in params if of.get("path") in CASES}
     by_approvals: dict[int, list[Case]] = {}
     for case in (load_case(path) for path in CASES if path in wanted):
         by_approvals.setdefault(case.settings.approvals, []).append(case)
     return [
-        on_job(spark, broker, tmp_path_factory.mktemp("cases"), Together.of(cases), approvals)
+        on_job(spark, broker, folder / str(approvals), Together.of(cases), approvals, **how)
         for approvals, cases in by_approvals.items()
     ]
 
 
-def on_job(spark: "SparkSession", broker: LocalKafka, folder: Path, cases: Together, approvals: int) -> Streamed:
+def on_job(
+    spark: "SparkSession", broker: LocalKafka, folder: Path, cases: Together, approvals: int, **how: Any
+) -> Streamed:
     """Cases that ask for so many approvals, played together."""
     own = uuid.uuid4().hex[:8]
     named = {name: f"{own}-{value}" for name, value in broker.settings.model_dump().items() if name.endswith("_topic")}
@@ -87,7 +110,7 @@ def on_job(spark: "SparkSession", broker: LocalKafka, folder: Path, cases: Toget
     settings = in_folders_of_its_own(broker.settings.model_copy(update={**named, **small, **given}), own)
     streams = {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in cases.streams.items()}
     topics.ensure(settings, streams.values())
-    with CaseRun(spark, settings, streams, clock_interval=NEVER) as run:
+    with CaseRun(spark, settings, streams, clock_interval=NEVER, **how) as run:
         outcomes = streamed(run, cases)
         run.await_reported()
     return Streamed(cases, settings, streams, {p.case.origin: o for p, o in zip(cases.parts, outcomes, strict=True)})
@@ -138,7 +161,7 @@ def after(spark: "SparkSession", job: Streamed) -> Mapping[str, CaseOutcome]:
 
 
 @pytest.fixture(
-    params=["engine", pytest.param("spark", marks=on_services), pytest.param("backfill", marks=on_services)]
+    params=["engine", *(pytest.param(name, marks=on_services) for name in ("spark", "real-time", "backfill"))]
 )
 def host(request: pytest.FixtureRequest) -> str:
     """Who plays the case."""
@@ -164,7 +187,8 @@ def played(request: pytest.FixtureRequest, host: str, case: Case) -> tuple[CaseO
     # The job emits by the wall clock, lets go when its own clock says so, and leaves corrections to the night.
     del rows["corrections"]
     timeless = {name: [{k: v for k, v in row.items() if k != "emitted_at"} for row in of] for name, of in rows.items()}
-    return request.getfixturevalue("outcomes")[case.origin], ExpectedOutcome(timeless)
+    outcomes = request.getfixturevalue("outcomes" if host == "spark" else "real_time")
+    return outcomes[case.origin], ExpectedOutcome(timeless)
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, marks=on_services, id=path.stem) for path in CASES])

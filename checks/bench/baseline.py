@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
+from checks.bench.pipeline import REAL_TIME
 from nightjar.configuration.job import job_config
 from nightjar.configuration.settings import load_settings
 from nightjar.contracts.headers import SENT_AT
@@ -81,24 +82,29 @@ def main() -> None:
         session.conf.set(f"spark.sql.streaming.stateStore.{name}", value)
     # All are read once, at the end: reading them while it runs would slow the control down.
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
-    events = event_records(session, config, config.max_offsets_per_trigger or MOST)
+    name = sys.argv[1].removesuffix(REAL_TIME)
+    is_real_time = name != sys.argv[1]
+    most = None if is_real_time else config.max_offsets_per_trigger or MOST
+    events = event_records(session, config, most)
     events = events.where(F.col("topic") == streams["transactions"].topic)
     parsed = events.select(
         F.from_json(F.col("value").cast("string"), EVENT).alias("event"), first_header(SENT_AT).alias(SENT_AT)
     )
-    output = CONTROLS[sys.argv[1]](parsed).select(
+    output = CONTROLS[name](parsed).select(
         F.lit(config.topics.alerts).alias("topic"),
         F.col("customer_id").alias("key"),
         "value",
         F.array(F.struct(F.lit(SENT_AT).alias("key"), F.col(SENT_AT).alias("value"))).alias("headers"),
     )
-    query = (
+    writer = (
         output.writeStream.format("kafka")
         .options(**config.kafka.spark)
         .outputMode("update")
         .option("checkpointLocation", str(config.checkpoint))
-        .start()
     )
+    if is_real_time:
+        writer = writer.trigger(realTime=f"{config.real_time_batch // 1000} milliseconds")
+    query = writer.start()
     print("the query runs", flush=True)
     while not stop.wait(0.2) and query.isActive:
         pass

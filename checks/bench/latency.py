@@ -1,11 +1,12 @@
 """Measures the latency of alerts from Kafka through the job to Kafka, compared with queries without Python.
 
-    python -m checks.bench.latency [--rates 1000] [--turns 2] [--seconds 100] [--after 60] [--against stateful
-    stateless]
+    python -m checks.bench.latency [--mode real-time] [--rates 1000] [--turns 2] [--seconds 100] [--after 60]
+    [--against stateful stateless]
 
 Ten rules with two groupings; every 20th event alerts. Latency is the alert's receipt minus the event's `sent_at`, both
 by this process's clock, from the second `after` on. It runs in turns with checks/bench/baseline.py, which has the same
-source, sink and settings.
+source, sink and settings. In real time it is compared with the job in micro-batches too, and with the stateless query
+in real time: what Spark takes without an engine.
 """
 
 from __future__ import annotations
@@ -21,14 +22,34 @@ from pathlib import Path
 import numpy as np
 
 from checks.bench.figures import emit, log_progress
-from checks.bench.pipeline import Alerts, await_line, contestant, events, message, prepare, shares
+from checks.bench.pipeline import REAL_TIME, Alerts, await_line, contestant, events, message, prepare, shares
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka.clients import producer
 from nightjar.local.kafka import LocalKafka
 
-CONTROLS = {"stateful": "stateful JVM aggregate", "stateless": "stateless JVM query"}
-# The highest acceptable ratio to the stateful control, by events per second and percentile.
-GOALS = {(100, 99): 1.4, (1000, 50): 1.2, (1000, 99): 1.3, (5000, 99): 1.4}
+CONTROLS = {
+    "stateful": "stateful JVM aggregate",
+    "stateless": "stateless JVM query",
+    "job": "the job in micro-batches",
+    f"stateless{REAL_TIME}": "stateless JVM query in real time",
+}
+# By mode: the contestant that is measured, and its controls.
+MODES = {
+    "micro-batch": ("job", ["stateful", "stateless"]),
+    "real-time": (f"job{REAL_TIME}", ["job", "stateless", f"stateless{REAL_TIME}"]),
+}
+# The highest acceptable ratio, by contestant and control, then by events per second and percentile.
+GOALS = {
+    ("job", "stateful"): {(100, 99): 1.4, (1000, 50): 1.2, (1000, 99): 1.3, (5000, 99): 1.4},
+    (f"job{REAL_TIME}", "job"): {
+        (100, 99): 0.25,
+        (1000, 50): 0.12,
+        (1000, 99): 0.2,
+        (5000, 99): 0.25,
+        (10000, 99): 0.25,
+    },
+    (f"job{REAL_TIME}", "stateless"): {(1000, 50): 0.3},
+}
 
 
 def traffic(settings: Settings, rate: int, seconds: float, seed: int) -> None:
@@ -52,7 +73,7 @@ def traffic(settings: Settings, rate: int, seconds: float, seed: int) -> None:
 
 def turn(name: str, settings: Settings, folder: Path, rate: int, options: argparse.Namespace, seed: int) -> list[float]:
     """The latencies (ms) of one contestant's alerts from the second `after` on."""
-    prepare(settings, publishing=name == "job")
+    prepare(settings, publishing=name.startswith("job"))
     with contestant(name, settings, folder) as process:
         await_line(process, folder / f"{name}.log", "the query runs")
         alerts = Alerts(settings)
@@ -71,7 +92,9 @@ def turn(name: str, settings: Settings, folder: Path, rate: int, options: argpar
 
 def measured(rate: int, options: argparse.Namespace) -> bool:
     """Print the figures of one rate; return whether the goals are met."""
-    found: dict[str, list[list[float]]] = {name: [] for name in [*options.against, "job"]}
+    subject, controls = MODES[options.mode]
+    against = options.against or controls
+    found: dict[str, list[list[float]]] = {name: [] for name in [*against, subject]}
     parts: dict[str, float] = {}
     for number in range(options.turns):
         for name, latencies in found.items():
@@ -80,7 +103,7 @@ def measured(rate: int, options: argparse.Namespace) -> bool:
                 folder = Path(scratch)
                 with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as broker:
                     latencies.append(turn(name, broker.settings, folder / name, rate, options, number))
-                    if name == "job":
+                    if name == subject:
                         parts = shares(broker.settings)
             log_progress(
                 f"  p50 {np.percentile(latencies[-1], 50):.0f} ms, p99 {np.percentile(latencies[-1], 99):.0f} ms"
@@ -88,11 +111,11 @@ def measured(rate: int, options: argparse.Namespace) -> bool:
     met = True
     for percentile in (50, 99):
         values = {name: [float(np.percentile(t, percentile)) for t in turns] for name, turns in found.items()}
-        for control in options.against:
-            goal = GOALS.get((rate, percentile)) if control == "stateful" else None
-            name = f"latency p{percentile} at {rate}/s"
-            met &= emit(name, "ms", values["job"], CONTROLS[control], values[control], goal=goal)
-    print(json.dumps({"name": f"parts of a micro-batch at {rate}/s", **parts}), flush=True)
+        for control in against:
+            goal = GOALS.get((subject, control), {}).get((rate, percentile))
+            name = f"latency p{percentile} at {rate}/s{' in real time' if subject != 'job' else ''}"
+            met &= emit(name, "ms", values[subject], CONTROLS[control], values[control], goal=goal)
+    print(json.dumps({"name": f"parts of the job's work at {rate}/s", **parts}), flush=True)
     return met
 
 
@@ -103,7 +126,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=100, help="how long events are sent")
     parser.add_argument("--after", type=float, default=60, help="from which second on alerts count")
-    parser.add_argument("--against", nargs="+", choices=CONTROLS, default=list(CONTROLS))
+    parser.add_argument("--mode", choices=MODES, default="micro-batch")
+    parser.add_argument("--against", nargs="+", choices=CONTROLS, help="the mode's controls, if not given")
     options = parser.parse_args()
     met = [measured(rate, options) for rate in options.rates]
     if not all(met):

@@ -116,9 +116,14 @@ def prepare(settings: Settings, *, publishing: bool, rules: Sequence[dict[str, o
         client.flush()
 
 
+# Ends the name of a contestant that runs in real time.
+REAL_TIME = "-real-time"
+
+
 @contextmanager
 def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The job ("job") or a control ("stateful", "stateless") as a process on the settings' broker and topics."""
+    """The job ("job") or a control ("stateful", "stateless") as a process on the settings' broker and topics; with
+    REAL_TIME at the end of its name, in real time."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
@@ -133,7 +138,10 @@ def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subproce
             environment[f"NIGHTJAR_{field.upper()}"] = getattr(settings, field)
     if settings.streams is not None:
         environment["NIGHTJAR_STREAMS"] = str(settings.streams)
-    command = ["-m", "nightjar", "stream"] if name == "job" else ["-m", "checks.bench.baseline", name]
+    if name == f"job{REAL_TIME}":
+        # as docs/how-to/choose-a-mode.md says
+        environment |= {"NIGHTJAR_LATENCY": "real-time", "NIGHTJAR_BUCKETS": "1"}
+    command = ["-m", "nightjar", "stream"] if name.startswith("job") else ["-m", "checks.bench.baseline", name]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, *command], env=environment, stdout=log, stderr=log, cwd=PROJECT, start_new_session=True

@@ -1,6 +1,7 @@
 """Kills every part of the system at random moments, and checks that nothing is lost, wrong or duplicated.
 
     python -m checks.soak.crash [--kills 20] [--seed 1] [--events 4000] [--each 10] [--cluster] [--store]
+    [--real-time]
 
 Days of simulated payments and logins, with out-of-order, late, duplicate and malformed events, are sent to a real Kafka
 while the job reads them. Each day each of these is killed `--each` times by SIGKILL, at moments and in an order drawn
@@ -222,6 +223,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=10, help="kills a day")
     parser.add_argument("--cluster", action="store_true", help="job and nights on a Spark standalone cluster")
     parser.add_argument("--store", action="store_true", help="lake and checkpoint in an object store")
+    parser.add_argument("--real-time", action="store_true", help="the job in real time, in batches of five seconds")
     options = parser.parse_args()
     clients.CONNECT_TIMEOUT_MS = 120_000  # the replay outlives a broker that was killed on a busy machine
     rng = np.random.default_rng(options.seed)
@@ -238,8 +240,9 @@ def main() -> None:
         start=FIRST,
         seed=options.seed,
     )
+    how = {"latency": "real-time", "real_time_batch": "5s"} if options.real_time else {}
     with terminated_as_interrupt(), ExitStack() as running:
-        folder = running.enter_context(own_settings()).data_dir
+        folder = running.enter_context(own_settings(**how)).data_dir
         cluster = None
         if options.cluster:
             cluster = running.enter_context(SparkCluster(folder / "cluster", cores=2, memory="4g"))

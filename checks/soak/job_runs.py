@@ -40,7 +40,9 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--cluster", action="store_true")
     arguments.add_argument("--store", action="store_true", help="lake and checkpoints in an object store")
+    arguments.add_argument("--real-time", action="store_true", help="each start in real time or in micro-batches")
     options = arguments.parse_args()
+    latencies = ("real-time", "micro-batch") if options.real_time else ("micro-batch",)
     complaints = 0
     with tempfile.TemporaryDirectory(prefix="nightjar-runs-") as folder, ExitStack() as running:
         master: dict[str, Any] = {"spark_master": "local[2]"}
@@ -59,7 +61,13 @@ def main() -> None:
                 several = drawn(options.seed * 1000 + number, min(options.at_once, options.runs - done))
                 ours = with_topics_of_its_own(broker.settings, mark, Path(folder))
                 judged = RunsOnJob(
-                    session, ours, f"{mark}-things", several, options.seed * 1000 + number, log=log_progress
+                    session,
+                    ours,
+                    f"{mark}-things",
+                    several,
+                    options.seed * 1000 + number,
+                    latencies=latencies,
+                    log=log_progress,
                 )
                 for line in judged.complaints:
                     print(json.dumps({"complaint": line}), flush=True)

@@ -28,6 +28,8 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         activation_delay=settings.activation_delay,
         approvals=settings.approvals,
         forms=settings.forms,
+        latency=settings.latency,
+        real_time_batch=settings.real_time_batch,
         shuffle_partitions=settings.shuffle_partitions,
         buckets=settings.buckets,
         max_offsets_per_trigger=settings.max_offsets_per_trigger,

@@ -261,6 +261,16 @@ class Settings(BaseSettings):
     driver_memory: Annotated[str, Field(pattern=r"^[1-9][0-9]*[mg]$")] = Field(
         "2g", description="Java heap size of the Spark driver."
     )
+    latency: Literal["micro-batch", "real-time"] = Field(
+        "micro-batch",
+        description="How the job runs: in micro-batches, or in real time, with alerts after tens of milliseconds, on "
+        "one machine.",
+    )
+    real_time_batch: Duration = Field(
+        _as_written("5m"),
+        description="How long a batch lasts in real time. State is stored and offsets are committed at its end, which "
+        "delays alerts by about a second; after a crash at most one batch is evaluated again.",
+    )
     shuffle_partitions: PositiveInt = Field(
         2, description="Tasks of the job's evaluation stage. At most the number of cores."
     )

@@ -2,6 +2,7 @@
 
 from nightjar.configuration.settings import Settings
 from nightjar.ingestion.spark_config import SparkConfig
+from nightjar.jvm.bridge import bridge_jar
 from nightjar.jvm.class_archive import java_options
 from nightjar.jvm.jars import jars
 from nightjar.storage.objects import ObjectPath
@@ -14,10 +15,13 @@ def spark_config(settings: Settings, place: AnyPath) -> SparkConfig:
     Raises:
         JarsError: Spark's jars have not been resolved.
     """
+    found = [*jars("spark"), *(jars("s3") if isinstance(place, ObjectPath) else ())]
+    if bridge_jar().is_file():  # only real-time queries need it
+        found.append(bridge_jar())
     return SparkConfig(
         master=settings.spark_master,
         driver_memory=settings.driver_memory,
-        jars=(*jars("spark"), *(jars("s3") if isinstance(place, ObjectPath) else ())),
+        jars=tuple(found),
         java_options=java_options(),
         conf=settings.spark_conf,
         code=settings.code_archive and settings.code_archive.resolve(),

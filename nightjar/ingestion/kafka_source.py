@@ -22,6 +22,13 @@ SOURCE_OPTIONS = {
     "kafka.max.poll.records": "10000",
 }
 
+# Tasks wait for records: a fetch may, too, and ends as soon as there is one.
+REAL_TIME_OPTIONS = {
+    "includeHeaders": "true",
+    "kafka.isolation.level": "read_committed",
+    "kafka.fetch.max.wait.ms": "500",
+}
+
 
 def record_columns(records: DataFrame) -> DataFrame:
     """Select the parser's columns from the Kafka source: topic, partition, offset, timestamp, value.

@@ -12,6 +12,7 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
+from nightjar.jvm.bridge import bridge_jar
 from nightjar.jvm.jars import JarsError, jar_folder, java
 
 
@@ -27,9 +28,9 @@ def java_options() -> tuple[str, ...]:
 
 
 def archive_file() -> Path:
-    """Path of the archive; its name depends on the Java and Spark installations whose classes it holds."""
+    """Path of the archive; its name depends on what it was made of: Java, Spark, and the operator of real time."""
     program, spec = Path(java()).resolve(), find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarsError("pyspark is not installed", remedy="Run `make setup`")
-    parts = [(str(path), path.stat().st_mtime_ns) for path in (program, Path(spec.origin))]
+    parts = [bridge_jar().name, *((str(path), path.stat().st_mtime_ns) for path in (program, Path(spec.origin)))]
     return jar_folder() / f"classes-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}.jsa"

@@ -151,8 +151,12 @@ def _log(text: str) -> None:
 
 
 if __name__ == "__main__":
+    from nightjar.jvm.bridge import compile_bridge
+
     try:
         for given in map(Path, sys.argv[1:] or [str(IVY_XML)]):
             resolve(given)
+        if not sys.argv[1:]:
+            compile_bridge()
     except JarsError as error:
         sys.exit(f"error: {error}")

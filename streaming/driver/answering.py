@@ -35,6 +35,7 @@ from nightjar.rules.timestamps import after, microseconds
 from nightjar.rules.versions import NOT_YET, RuleVersion, overtaken
 from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.driver.endings import Endings
+from nightjar.streaming.driver.engine_link import EngineLink
 from nightjar.streaming.priming.history import AS_IT_IS, History
 
 if TYPE_CHECKING:
@@ -186,6 +187,8 @@ class Answering:
         # rules of which a version has been published since their proposals were seen to
         self._published: set[str] = set()
         self._shuffle_keys: frozenset[ShuffleKey] = frozenset(self.book.shuffle_keys)
+        # of a real-time query, which is to know an answer before it evaluates events that arrive after it
+        self.engine: EngineLink | None = None
 
     def catch_up(self) -> None:
         """Answer all current messages.
@@ -227,6 +230,12 @@ class Answering:
         self._unanswered.extend(self._messages.poll())
         self._answer()
 
+    def read_on(self) -> None:
+        """Read every answer that may have been published. Raises KafkaError if no broker answers."""
+        self._producer.flush(_PATIENCE)
+        for record in self._answers.until(self._answers.end):
+            self._fold(record)
+
     def run_with(self, shuffle_keys: Iterable[ShuffleKey]) -> None:
         """The query has these shuffle keys from now on."""
         self._shuffle_keys = frozenset(shuffle_keys)
@@ -235,18 +244,20 @@ class Answering:
         """The exports of history that the query has yet to take in. consumed: as in `activate`."""
         return [name for name, offset in self._exports.items() if offset >= consumed]
 
-    def activate(self, consumed: int) -> None:
+    def activate(self, consumed: int, stored: int | None = None) -> None:
         """Answer ACTIVE for versions that the query has taken in, and for those that waited for a shuffle key it now
         has, and for history.
 
-        consumed: the offset of `rule-status` up to which the query has committed.
+        consumed: the offset of `rule-status` up to which the query has read. stored: that up to which what it read is
+        in the state, where this is another.
         """
+        stored = consumed if stored is None else stored
         for (rule_id, number), offset in list(self._inactive.items()):
             version = self.book.of_rule(rule_id)[number - 1]
             owed = version.rule.state.is_evaluated and (rule_id, number) not in self.book.active
             if owed and version.effective == NOT_YET:
-                if not self.exports(consumed):  # which may hold its history too
-                    self._give_effect(version, is_known=offset < consumed)
+                if not self.exports(stored):  # which may hold its history too
+                    self._give_effect(version, is_known=offset < stored)
             elif owed and offset < consumed:
                 published = self.book.answered[rule_id, number]
                 self._send(*answer_record(Status(Answer.ACTIVE, rule_id, number, version.effective)), published)
@@ -256,7 +267,7 @@ class Answering:
     def conclude(self, clocks: Mapping[str, int], consumed: int) -> None:
         """Answer SUPERSEDED and RETIRED for versions that have ended.
 
-        clocks: µs, by stream. consumed: the offset of `rule-status` up to which the query has committed.
+        clocks: µs, by stream. consumed: as in `activate`.
         """
         due = self._endings.due(clocks, consumed)
         for begin in range(0, len(due), _AT_ONCE):
@@ -373,6 +384,8 @@ class Answering:
         self._fold_until([self._sent(key, value, arrival).get(_PATIENCE).offset])
 
     def _sent(self, key: str, value: dict[str, Any], arrival: int) -> FutureRecordMetadata:
+        if self.engine is not None:
+            self.engine.hold()
         stamp = {"timestamp_ms": arrival // 1000} if self._config.arrival == "producer" else {}
         written = rule_status.encoded(value)
         if len(written) > _MOST_BYTES:
@@ -387,6 +400,8 @@ class Answering:
             self._fold(record)
 
     def _fold(self, record: Record) -> None:
+        if self.engine is not None:
+            self.engine.note(record)
         answer = fold(self.book, record)
         if answer is None:
             return

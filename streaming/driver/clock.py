@@ -171,20 +171,25 @@ class Arrivals:
         def progress(partition: TopicPartition) -> PartitionProgress:
             end = ends[partition]
             consumed = max(committed.get(partition.topic, {}).get(partition.partition, 0), begins[partition])
-            waiting = self._arrival(partition, consumed, deadline) if consumed < end else None
+            waiting = self._arrival(partition, consumed, deadline, end) if consumed < end else None
+            if waiting is None and consumed < end <= self._consumer.position(partition):
+                consumed = end  # only what ends a producer's transaction was left
             ended = by_producer and consumed >= end and end > begins[partition]
             last = self._arrival(partition, end - 1, deadline) if ended else None
             return PartitionProgress(consumed, end, waiting, last)
 
         return {stream: [progress(partition) for partition in partitions] for stream, partitions in of_stream.items()}
 
-    def _arrival(self, partition: TopicPartition, offset: int, deadline: float) -> int | None:
-        """The arrival of one record, µs; None if it could not be fetched in time."""
+    def _arrival(self, partition: TopicPartition, offset: int, deadline: float, end: int | None = None) -> int | None:
+        """The arrival of the record at this offset or the next one, µs; None if it could not be fetched in time, or if
+        there is none before `end`."""
         self._consumer.assign([partition])
         self._consumer.seek(partition, offset)
         while time.monotonic() < deadline:
             for records in self._consumer.poll(timeout_ms=_POLL_MS, max_records=1).values():
                 return int(records[0].timestamp) * 1000
+            if end is not None and self._consumer.position(partition) >= end:
+                return None
         _log.warning("a record's arrival could not be read", topic=partition.topic, partition=partition.partition)
         return None
 

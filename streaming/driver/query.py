@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka import TopicPartition
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-from nightjar.ingestion.kafka_source import SOURCE_OPTIONS, record_columns
+from nightjar.ingestion.kafka_source import REAL_TIME_OPTIONS, SOURCE_OPTIONS, record_columns
 from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.rules.rulebook import ShuffleKey
 from nightjar.streaming.buckets.output_records import OUTPUT_SCHEMA
@@ -21,9 +23,9 @@ from nightjar.streaming.driver.places import Places
 if TYPE_CHECKING:
     import pyarrow as pa
     from kafka import KafkaConsumer
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 # Packed rows (PACKED_SCHEMA) to records (OUTPUT_SCHEMA).
 Evaluate = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
@@ -87,14 +89,14 @@ def packer_of(config: JobConfig, shuffle_keys: tuple[ShuffleKey, ...], dropped: 
 
 
 def kafka_records(
-    session: SparkSession, config: JobConfig, most: int, begins: str = "earliest", also: Sequence[str] = ()
+    session: SparkSession, config: JobConfig, most: int | None, begins: str = "earliest", also: Sequence[str] = ()
 ) -> DataFrame:
     """What the packer reads: events and the job's control records, each from the checkpoint's position.
 
     Columns: topic, partition, offset, timestamp, value and sent_at (bigint, µs, of the header, or NULL).
 
-    most: records of a batch. begins: where a checkpoint without a batch begins, in the format of `startingOffsets`.
-    also: further topics to read with the events.
+    most: records of a micro-batch; None: a real-time batch is not limited. begins: where a checkpoint without a batch
+    begins, in the format of `startingOffsets`. also: further topics to read with the events.
 
     Events and control records are two sources, and events the first: Spark reads their end offsets in this order, so
     that an answer older than an event is in the same batch at the latest. The limit on a batch never delays control
@@ -103,27 +105,24 @@ def kafka_records(
     topics = [*event_topics(config), *also], control_topics(config)
     begins_of = [begins] * 2 if begins == "earliest" else _begins(json.loads(begins), topics)
     events = event_records(session, config, most, begins_of[0], also)
-    return record_columns(events).unionByName(record_columns(control_records(session, config, begins_of[1])))
+    options = SOURCE_OPTIONS if most is not None else REAL_TIME_OPTIONS
+    # Old clocks are useless, and may have been deleted; the driver makes sure that no answer has been.
+    control = _source(session, config, topics[1], begins_of[1], {**options, "failOnDataLoss": "false"})
+    return record_columns(events).unionByName(record_columns(control.load()))
 
 
 def event_records(
-    session: SparkSession, config: JobConfig, most: int, begins: str = "earliest", also: Sequence[str] = ()
+    session: SparkSession, config: JobConfig, most: int | None, begins: str = "earliest", also: Sequence[str] = ()
 ) -> DataFrame:
-    """The records of the event topics as Kafka has them, limited per batch; also: as in kafka_records."""
-    source = _source(session, config, [*event_topics(config), *also], begins)
-    return source.option("maxOffsetsPerTrigger", str(most)).load()
+    """The records of the event topics as Kafka has them; most, also: as in kafka_records."""
+    options = REAL_TIME_OPTIONS if most is None else {**SOURCE_OPTIONS, "maxOffsetsPerTrigger": str(most)}
+    return _source(session, config, [*event_topics(config), *also], begins, options).load()
 
 
-def control_records(session: SparkSession, config: JobConfig, begins: str) -> DataFrame:
-    """The records of the job's control topics as Kafka has them.
-
-    Old clocks are useless, and may have been deleted; the driver makes sure that no answer has been.
-    """
-    return _source(session, config, control_topics(config), begins).option("failOnDataLoss", "false").load()
-
-
-def _source(session: SparkSession, config: JobConfig, topics: list[str], begins: str) -> DataStreamReader:
-    reader = session.readStream.format("kafka").options(**{**config.kafka.spark, **SOURCE_OPTIONS})
+def _source(
+    session: SparkSession, config: JobConfig, topics: Sequence[str], begins: str, options: Mapping[str, str]
+) -> DataStreamReader:
+    reader = session.readStream.format("kafka").options(**{**config.kafka.spark, **options})
     return reader.option("subscribe", ",".join(topics)).option("startingOffsets", begins)
 
 
@@ -145,10 +144,34 @@ def evaluated(
     return places.of(packed).mapInArrow(evaluate, OUTPUT_SCHEMA)
 
 
-def started(rows: DataFrame, config: JobConfig, folder: str, name: str) -> StreamingQuery:
-    """The running query with its checkpoint in `folder`; each batch starts right after the one before."""
-    writer = rows.writeStream.format("kafka").options(**config.kafka.spark).outputMode("append").queryName(name)
-    return writer.option("checkpointLocation", folder).start()
+def bridged(records: DataFrame, path: str) -> DataFrame:
+    """Kafka records to sink rows, by the engine process that listens on the socket of this path."""
+    session = records.sparkSession
+    jvm: Any = session._jvm  # noqa: SLF001  PySpark has no other way to an operator of the JVM's
+    columns = records.withColumn("timestamp", F.unix_micros("timestamp"))
+    encoder = jvm.org.apache.spark.sql.Encoders.row(jvm.org.apache.spark.sql.types.StructType.fromDDL(OUTPUT_SCHEMA))
+    bridge = jvm.nightjar.EngineBridge(path)
+    return DataFrame(columns._jdf.mapPartitions(bridge, encoder), session)  # noqa: SLF001
+
+
+def started(rows: DataFrame, config: JobConfig, folder: str, name: str, *, only_one: bool = False) -> StreamingQuery:
+    """The running query with its checkpoint in `folder`; each batch starts right after the one before. only_one: it
+    ends after the first, which is the one that was not committed, if there is one."""
+    writer = _writer(rows, config, folder, name).outputMode("append")
+    return (writer.trigger(once=True) if only_one else writer).start()
+
+
+def started_in_real_time(rows: DataFrame, config: JobConfig, folder: str, name: str, seconds: float) -> StreamingQuery:
+    """The running query, of which a batch lasts so long and publishes meanwhile."""
+    writer = _writer(rows, config, folder, name).outputMode("update")
+    trigger: Any = writer.trigger  # its declaration lacks `realTime`
+    query: StreamingQuery = trigger(realTime=f"{round(1000 * seconds)} milliseconds").start()
+    return query
+
+
+def _writer(rows: DataFrame, config: JobConfig, folder: str, name: str) -> DataStreamWriter:
+    writer = rows.writeStream.format("kafka").options(**config.kafka.spark).queryName(name)
+    return writer.option("checkpointLocation", folder)
 
 
 def finish(query: StreamingQuery) -> None:

@@ -14,7 +14,6 @@ from nightjar.streaming.driver.outbox import Outbox
 from nightjar.streaming.driver.progress import batches_report, lag_report
 from nightjar.streaming.driver.rule_changes import RuleChanges
 from nightjar.streaming.state.checkpoint import Checkpoint
-from nightjar.streaming.state.metadata import Offsets
 
 
 class Reporter:
@@ -42,21 +41,20 @@ class Reporter:
             KafkaError: no broker answers.
         """
         # looked up after the brokers stamped the last clock: what arrived before it is in the partitions' progress
-        stamped, committed = self._brokers.stamped, self._checkpoint.committed_offsets()
-        progress = self._arrivals.progress(committed)
-        report = self._job_report(state, batches, progress, committed)
+        stamped, consumed = self._brokers.stamped, self._checkpoint.positions()
+        progress = self._arrivals.progress(consumed)
+        report = self._job_report(state, batches, progress)
         self._outbox.send(self._topic, ascii_json(report), key=DRIVER_KEY)
         if state != "running":
             return
         if clocks := self._clocks.publish_if_due(self._checkpoint.run_id, progress, stamped):
-            self._rules.conclude(clocks, committed)
+            self._rules.conclude(clocks, consumed)
 
     def _job_report(
         self,
         state: str,
         batches: list[dict[str, Any]],
         progress: Mapping[str, list[PartitionProgress]],
-        committed: Offsets,
     ) -> JobReport:
         book, metadata = self._rules.answering.book, self._checkpoint.metadata
         return {
@@ -68,7 +66,8 @@ class Reporter:
             "skew": self._brokers.skew,
             **batches_report(batches),
             "lag": lag_report(progress, self._brokers.now()),
-            "consumed": committed,
+            # what is in the state: a rebuild begins there
+            "consumed": self._checkpoint.committed_offsets(),
             "began": (metadata.began if metadata else None) or {},
             "priming": self._rules.priming.report(),
             "rules": {"versions": len(book.answered), "answers": book.next_offset, "skipped": book.skipped},

@@ -28,6 +28,9 @@ _COMPILED_SOON = (
     "-XX:Tier3BackEdgeThreshold=4000",
 )
 
+# Tasks of a real-time batch wait most of the time, one for each partition; those of a micro-batch are few.
+SLOTS = 1000
+
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -101,6 +104,7 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
     """Every Spark setting the job depends on."""
     return (
         common_settings(config.spark, config.checkpoint, (*QUICK_COMPILER, *_COMPILED_SOON))
+        | _slots(config)
         | {
             "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
             "spark.sql.adaptive.enabled": "false",
@@ -112,7 +116,18 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
             # Without data the job would request offsets from the brokers a hundred times per second.
             "spark.sql.streaming.pollingDelay": "20ms",
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+            "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
         }
         | ({} if isinstance(config.checkpoint, ObjectPath) else {_MANAGER: _CHECKPOINTING})
         | dict(config.spark.conf)
     )
+
+
+def _slots(config: JobConfig) -> dict[str, str]:
+    """On one machine, a master with enough slots, and as many tries of a task as it had."""
+    master, _, tries = config.spark.master.partition(",")
+    if not master.startswith("local"):
+        return {}
+    # otherwise Spark would divide local data into as many partitions
+    few = {"spark.default.parallelism": str(config.shuffle_partitions)}
+    return few | {"spark.master": f"local[{SLOTS},{tries}" if tries else f"local[{SLOTS}]"}

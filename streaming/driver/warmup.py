@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ from nightjar.streaming.driver.answering import answer_to
 from nightjar.streaming.driver.places import Places
 from nightjar.streaming.driver.query import evaluated, finish, kafka_records, newest_offsets, packer_of, started
 from nightjar.streaming.driver.stages import Stages
+from nightjar.streaming.real_time.engine_process import WarmUp
+from nightjar.streaming.real_time.frames import SCHEMA
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _ROWS = 64
+# Events of the groups that warm up an engine process.
+_GROUPS = (1, 20, 300, 2, 40)
 # Rows from this on have values that the engine stores differently: numbers beyond 32 bits, and NULL where allowed.
 _OTHERS_FROM = 2 * _ROWS
 _BEYOND_32_BITS = 1 << 32
@@ -117,6 +122,48 @@ def _records(session: SparkSession, config: JobConfig) -> DataFrame:
         rowsPerBatch=str(_ROWS), numPartitions="1", startTimestamp=str(now), advanceMillisPerBatch="200"
     )
     return made_up(source.load(), list(config.streams.values()))
+
+
+def engine_warm_up(config: JobConfig) -> WarmUp | None:
+    """What warms up the engine process of a real-time query: rules that use every function, on a few groups of events;
+    None if nothing is to be."""
+    if not config.warm_up_batches:
+        return None
+    keys = tuple(RuleBook(config.streams).shuffle_keys)
+    name = f"warm-up-{uuid.uuid4().hex}"
+    rules = made_up_rules(config.streams, keys)
+    plan = BucketPlan(name, name, Path(), config.streams, keys, 1, config.topics, rules)
+    groups, at = [], 0
+    for rows in [*_GROUPS] * 2:
+        numbers = range(at, at + rows)
+        at += rows
+        groups += [_made_up_group(stream, numbers) for stream in config.streams.values()]
+    return WarmUp(plan, packer_of(replace(config, buckets=1), keys), tuple(groups))
+
+
+def _made_up_group(stream: Stream, numbers: Sequence[int]) -> pa.Table:
+    """Events as frames.SCHEMA."""
+    now = time.time_ns() // 1000
+    values = [ascii_json({name: _made_up_value(stream, name, n, now) for name in stream.fields}) for n in numbers]
+    rows = len(values)
+    columns = [[stream.topic] * rows, [0] * rows, list(numbers), [now] * rows, values, [None] * rows]
+    return pa.table([pa.array(c, t) for c, t in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+
+
+def _made_up_value(stream: Stream, name: str, number: int, now: int) -> object:
+    """As `_value`, in Python."""
+    kind = stream.fields[name]
+    match kind.kind:
+        case Kind.STRING:
+            return f"w{number if name == stream.event_id else number % 10}"
+        case Kind.TIMESTAMP:
+            return now // 1000
+        case Kind.DECIMAL | Kind.INT64:
+            return number % 10 if kind.kind is Kind.DECIMAL else number
+        case Kind.DOUBLE:
+            return number + 0.5
+        case Kind.BOOLEAN:
+            return number % 2 == 0
 
 
 def made_up(rows: DataFrame, streams: Sequence[Stream]) -> DataFrame:

@@ -7,14 +7,17 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from nightjar.rules.rulebook import ShuffleKey
 from nightjar.storage.objects import ObjectPath
 from nightjar.storage.paths import AnyPath, names_in, remove_tree, write_whole
-from nightjar.streaming.config import JobConfig, JobError
+from nightjar.streaming.config import JobConfig, JobError, Latency
 from nightjar.streaming.partitioning import buckets_of
 from nightjar.streaming.state import metadata, state_files
 from nightjar.streaming.state.epochs import METADATA, QUERY, own_folder, take_over
 from nightjar.streaming.state.metadata import FORMAT, REBUILD, Declaration, Metadata, Misfit, NumberedKey, Offsets
+from nightjar.streaming.state.order_log import LoggedPositions
 from nightjar.streaming.state.state_files import files_of
 from nightjar.streaming.state.statelog import Head
 
@@ -37,6 +40,7 @@ class Checkpoint:
         self._found = metadata.read(self._file) if self._file.is_file() else None
         self._inner = self.metadata.folder if self.metadata else metadata.folder_in(self._file)
         self.run_id = state_files.last_run(self._run_file)
+        self._logged = None if isinstance(self.state, ObjectPath) else LoggedPositions(self.state)
 
     @property
     def metadata(self) -> Metadata | None:
@@ -61,8 +65,10 @@ class Checkpoint:
     @property
     def _last_batch(self) -> int | None:
         """The last batch that was committed."""
-        done = [int(name) for name in names_in(self.query / "commits") if name.isdigit()]
-        return max(done, default=None)
+        return self._newest("commits")
+
+    def _newest(self, log: str) -> int | None:
+        return max((int(name) for name in names_in(self.query / log) if name.isdigit()), default=None)
 
     def refuse_overtaken(self) -> None:
         """Raise LostLeaseError if another job has taken over the checkpoint."""
@@ -121,6 +127,11 @@ class Checkpoint:
         self._remove_state(settled.dropped, settled)
         return settled
 
+    def begin_at(self, offsets: Offsets) -> None:
+        """Have every run begin at these offsets until a batch is committed: Spark does, and a run must know it."""
+        assert self.metadata is not None  # noqa: S101  settled before
+        self._write(msgspec.structs.replace(self.metadata, begins=offsets))
+
     def _remove_state(self, numbers: Iterable[int], settled: Metadata) -> None:
         for number in numbers:
             of_key = buckets_of(number, settled.shuffle_keys[number], self._buckets)
@@ -149,7 +160,7 @@ class Checkpoint:
     def committed_offsets(self) -> Offsets:
         """Topic -> partition -> the offset after the last record of the last batch that was committed.
 
-        Before the first batch: where a rebuilt checkpoint begins; empty for any other.
+        Before the first batch: where the checkpoint begins; empty if no run has begun.
         """
         last = self._last_batch
         if last is None:
@@ -158,6 +169,36 @@ class Checkpoint:
         # a line with the version, one with Spark's settings, then one per source: "-" if it had nothing yet
         read = {topic: of for line in lines[2:] if line != "-" for topic, of in json.loads(line).items()}
         return {topic: {int(p): offset for p, offset in of.items()} for topic, of in read.items()}
+
+    def positions(self) -> Offsets:
+        """Topic -> partition -> the offset after the last record whose evaluation is certain: that of
+        `committed_offsets`, or of a group that the running real-time batch has logged."""
+        found = {topic: dict(of) for topic, of in self.committed_offsets().items()}
+        for topic, of in self._logged_positions().items():
+            found.setdefault(topic, {}).update(of)
+        return found
+
+    @property
+    def unfinished(self) -> Latency | None:
+        """How the batch runs that was begun last, if it is not committed and records of it may have left; it has to be
+        repeated in the same way."""
+        if self._logged_positions():
+            return "real-time"
+        return "micro-batch" if self._newest("offsets") != self._last_batch else None
+
+    @property
+    def logged_time(self) -> int:
+        """How long it took to evaluate the logged groups of the running real-time batch (µs), at most."""
+        return 0 if self._logged is None else self._logged.took(self._running)
+
+    def _logged_positions(self) -> Offsets:
+        return {} if self._logged is None else self._logged.after(self._running)
+
+    @property
+    def _running(self) -> int:
+        """The version of the batch that runs, or comes next."""
+        last = self._last_batch
+        return 1 if last is None else last + 2
 
     @contextmanager
     def rebuilding(self, keys: list[ShuffleKey], begins: Offsets) -> Iterator[AnyPath]:

@@ -105,7 +105,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     folder: str = ""
     """Of a rebuilt one: where Spark's logs and the state are."""
     begins: Offsets | None = None
-    """Of a rebuilt one: the offsets from which the job resumes."""
+    """The offsets from which the job reads before its first batch is committed."""
     began: Offsets | None = None
     """The first offsets of events in the state; a partition without one is in it from its beginning."""
     format: int

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
+@pytest.mark.parametrize("latencies", [("micro-batch",), ("real-time", "micro-batch")], ids="-".join)
 def test_every_difference_has_a_cause_and_the_corrections_make_the_truth(
-    spark: "SparkSession", broker: LocalKafka, tmp_path: Path
+    spark: "SparkSession", broker: LocalKafka, tmp_path: Path, latencies: tuple[str, ...]
 ) -> None:
-    """Whatever the job made of which batch."""
+    """Whatever the job made of which batch, or group, and whichever way it goes on after a crash."""
     mark = uuid.uuid4().hex[:8]
     settings = with_topics_of_its_own(broker.settings, mark, tmp_path)
-    judged = RunsOnJob(spark, settings, f"{mark}-things", drawn(7, 30), 7, phases=5)
+    judged = RunsOnJob(spark, settings, f"{mark}-things", drawn(7, 30), 7, phases=5, latencies=latencies)
     assert judged.complaints == []
     assert judged.counts["violations"] > 0
     assert judged.counts["corrections"] > 0

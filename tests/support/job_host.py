@@ -187,14 +187,17 @@ def ends_of_batches(config: JobConfig) -> list[dict[str, dict[str, int]]]:
 
 
 @contextmanager
-def logins_job(session: "SparkSession", folder: Path) -> Iterator[tuple[LocalKafka, CaseRun]]:
-    """A broker of its own, and a small job on the stream of logins, whose events arrive when their producer says."""
+def logins_job(session: "SparkSession", folder: Path, **changes: Any) -> Iterator[tuple[LocalKafka, CaseRun]]:
+    """A broker of its own, and a small job on the stream of logins, whose events arrive when their producer says.
+
+    changes: as in CaseRun.
+    """
     small = {"arrival": "producer", "activation_delay": "0s", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
     given = load_settings(data_dir=folder, kafka_port=0, kafka_heap="384m", **small)
     streams = {"logins": load_streams()["logins"]}
     with LocalKafka(given, short_lived=True) as broker:
         topics.ensure(broker.settings, streams.values())
-        with CaseRun(session, broker.settings, streams) as job:
+        with CaseRun(session, broker.settings, streams, **changes) as job:
             yield broker, job
 
 

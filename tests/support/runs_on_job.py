@@ -79,7 +79,7 @@ class RunsOnJob:
     """Runs of SHARED, every other one on the stream OTHERS, which is declared likewise; played and judged. settings:
     whose topics do not exist yet; topic: with what those of the events begin.
 
-    complaints: lines for people; counts: what has been compared.
+    latencies: each start of the job draws how it runs. complaints: lines for people; counts: what has been compared.
     """
 
     session: SparkSession
@@ -88,6 +88,7 @@ class RunsOnJob:
     runs: list[Run]
     seed: int
     phases: int = 10
+    latencies: tuple[str, ...] = ("micro-batch",)
     log: Callable[[str], None] = lambda _: None
     complaints: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -100,6 +101,7 @@ class RunsOnJob:
             name: replace(SHARED, name=name, fields=fields, topic=f"{self.topic}-{name}") for name in names
         }
         self._rng = random.Random(self.seed)  # noqa: S311  nothing secret
+        self._how = random.Random(self.seed)  # noqa: S311
         self._answers, self._expected = Answers(), list[Answer]()
         self._ends: dict[tuple[str, int], int] = {}
         self._unanswered: list[Published] = []
@@ -163,7 +165,8 @@ class RunsOnJob:
     def _job(self, restart: Restart) -> CaseRun:
         given = {"activation_delay": restart.activation_delay, "approvals": restart.approvals}
         settings = self.settings.model_copy(update=given)
-        return CaseRun(self.session, settings, self._declared(restart), clock_interval=SECOND)
+        how = {"latency": self._how.choice(self.latencies), "real_time_batch": 2 * SECOND}
+        return CaseRun(self.session, settings, self._declared(restart), clock_interval=SECOND, **how)
 
     def _changed(self, restart: Restart) -> Restart:
         rng = self._rng

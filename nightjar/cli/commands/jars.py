@@ -22,10 +22,12 @@ def resolve_jars(
     Run it once after each installation, as a user who may write to that folder; NIGHTJAR_JAR_DIR names another one.
     Needs Java 17. A repository of your own is configured in Ivy's settings.
     """
+    from nightjar.jvm.bridge import compile_bridge
     from nightjar.jvm.jars import JarsError, resolve
     from nightjar.operations import prepare_classes
 
     context, folder = Context(), resolve()
+    compile_bridge()
     if archive:
         try:
             prepare_classes.make()

@@ -18,7 +18,8 @@ def register(main: typer.Typer) -> None:
 def stream(invoked: typer.Context) -> None:
     """Run the job until it is stopped: read events and rules from Kafka, write alerts to Kafka.
 
-    SIGTERM and Ctrl-C stop it cleanly: it finishes its batch, and the next start resumes from there.
+    SIGTERM and Ctrl-C stop it cleanly: it finishes its micro-batch, and the next start resumes from there. In real time
+    the next start repeats what was not committed.
     """
     if invoked.invoked_subcommand is not None:
         return

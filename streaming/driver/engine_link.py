@@ -1,0 +1,138 @@
+"""The driver's side of the engine process of a real-time query (real_time/engine_process.py): starts and ends it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Self
+
+from nightjar.rules.rulebook import Record
+from nightjar.storage.objects import ObjectPath
+from nightjar.streaming.config import JobConfig, JobError
+from nightjar.streaming.real_time.engine_process import HOLD, EnginePlan, Release
+
+# Begins the name of the jar with EngineBridge.java.
+JAR = "engine-bridge-"
+_MODULE = "nightjar.streaming.real_time.engine_process"
+_SOCKET = "engine"
+# Seconds until the engine agrees to hold: a batch may be about to end, and a large group to be evaluated.
+_PATIENCE = 60.0
+_END_SECONDS = 10.0
+# If more are read between two answers of the driver's own, the engine waits for the task that reads them.
+_MOST_ANSWERS = 10_000
+
+
+def refuse_real_time(config: JobConfig) -> None:
+    """Raise JobError if the job cannot run in real time."""
+    where = 'latency = "real-time"'
+    if not config.spark.master.startswith("local") or isinstance(config.checkpoint, ObjectPath):
+        raise JobError(
+            "real time needs Spark on one machine (spark_master = local) and a checkpoint on its disk",
+            where=where,
+            remedy='Set latency = "micro-batch"',
+        )
+    if not any(jar.name.startswith(JAR) for jar in config.spark.jars):
+        raise JobError("the operator of real-time queries is not compiled", where=where, remedy="Run `nightjar jars`")
+
+
+class EngineLink:
+    """A running engine process."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes], connection: Connection) -> None:
+        self._folder, self._process, self._connection = folder, process, connection
+        self._is_held = False
+        self._answers = deque[Record](maxlen=_MOST_ANSWERS)
+
+    @classmethod
+    def start(cls) -> Self:
+        """Start a process, which imports what it needs until `run`."""
+        ours, theirs = socket.socketpair()
+        folder = Path(tempfile.mkdtemp(prefix="nightjar-engine-"))  # only this user can enter it
+        environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
+        command = [sys.executable, "-m", _MODULE, str(theirs.fileno())]
+        process = subprocess.Popen(
+            command,
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is for the driver, which ends it
+        )
+        theirs.close()
+        return cls(folder, process, Connection(ours.detach()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def path(self) -> str:
+        """The socket that tasks connect to."""
+        return str(self._folder / _SOCKET)
+
+    def run(self, plan: EnginePlan) -> None:
+        """Give it the plan, and wait until it listens.
+
+        Raises:
+            JobError: it has ended.
+        """
+        self._say(plan)
+        self._await()
+
+    def hold(self) -> None:
+        """Have it evaluate nothing until `release`. Raises JobError if it has ended."""
+        if not self._is_held:
+            self._say(HOLD)
+            self._await()
+            self._is_held = True
+
+    def note(self, answer: Record) -> None:
+        """A record of `rule-status` that was read, for the next `release`."""
+        self._answers.append(answer)
+
+    def release(self) -> None:
+        """Have it go on, if it holds, with the answers that were noted since."""
+        if self._is_held:
+            self._say(Release(tuple(self._answers)))
+            self._is_held = False
+            self._answers.clear()
+
+    def end(self) -> None:
+        """End it. What it has not stored is evaluated again by the next run."""
+        self._connection.close()
+        self._process.terminate()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _say(self, what: object) -> None:
+        try:
+            self._connection.send(what)
+        except OSError as failure:
+            raise self._ended() from failure
+
+    def _await(self) -> None:
+        try:
+            if not self._connection.poll(_PATIENCE):
+                raise JobError("the engine process does not answer", where=f"process {self._process.pid}")
+            self._connection.recv()
+        except (EOFError, OSError) as failure:
+            raise self._ended() from failure
+
+    def _ended(self) -> JobError:
+        return JobError(
+            "the engine process has ended",
+            where=f"process {self._process.pid}",
+            remedy="The log above has the cause. Start the job again: it resumes where it stopped",
+        )

@@ -1,0 +1,346 @@
+"""Purpose: the engine process of a real-time query: groups what its tasks send, evaluates it, and replies.
+
+How it works: one loop over the sockets of the tasks and of the driver. A group is everything that has come from all
+tasks when the last group is done, so groups are small at low rates and large when the engine is behind. A group is
+appended to the order log (state/order_log.py) before it is evaluated, and is on the disk before its results leave.
+Groups that an earlier run has logged come first, once the tasks have read their records again.
+
+An answer to a rule message must be known to the events that arrive after it (S5.3), and partitions have no order among
+each other. So the driver asks the engine to *hold*, publishes the answer, and *releases* it with the answer as it was
+read back: the engine evaluates nothing in between. The task that reads answers brings it once more, or first.
+
+When all tasks have ended their part, the buckets store their state; only then do the tasks end, and Spark commits.
+
+What it does not do: survive. If a task or the driver ends early, it does too, and the query fails: the next run
+evaluates the same groups again.
+"""
+
+from __future__ import annotations
+
+import gc
+import selectors
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pyarrow as pa
+import structlog
+
+from nightjar.rules.engine.carried import load_kernels
+from nightjar.rules.rulebook import Record
+from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.real_time.frames import STORED, Records, TaskConnection, as_records, replies, table
+from nightjar.streaming.real_time.groups import GroupEvaluator
+from nightjar.streaming.state.order_log import Group, OrderLog
+
+_log = structlog.get_logger(__name__)
+
+# Bytes that one read takes from a socket, of a group, and that wait before events are left in their sockets.
+_READ, _LARGEST_GROUP, _MOST_WAITING = 1 << 20, 16 << 20, 64 << 20
+_BACKLOG = 1024
+
+# Seconds before the end of a batch when most of its state is written.
+_BEFORE_END = 2.0
+
+# HOLD: from the driver, who waits for DONE, which also says that the engine listens.
+DONE, HOLD = "done", "hold"
+
+
+@dataclass(frozen=True)
+class Release:
+    """From the driver: the records of `rule-status` that it has read since it asked to hold."""
+
+    answers: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What an engine process evaluates before it listens, so that its first group does not wait for what is compiled or
+    loaded then."""
+
+    plan: BucketPlan
+    packer: Packer
+    records: tuple[pa.Table, ...]
+    """Groups (frames.SCHEMA)."""
+
+    def run(self) -> None:
+        """Evaluate the groups, with state in a folder that is removed."""
+        with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder:
+            evaluator = GroupEvaluator(replace(self.plan, state=Path(folder)), self.packer)
+            for group in self.records:
+                replies(evaluator.evaluate(group, 1, self.plan.run_id, 0))
+            evaluator.store()
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """What the driver gives to an engine process."""
+
+    plan: BucketPlan
+    packer: Packer
+    path: str
+    """Of the socket that tasks connect to."""
+    answered: int
+    """The offset of `rule-status` from which on the query reads."""
+    needed: int
+    """That up to which answers must be known before the first event."""
+    gather: float
+    """Seconds for which a group waits for more records after its first one."""
+    batch_seconds: float
+    """How long Spark lets a batch last."""
+    only_one: bool
+    """Whether nothing is to be evaluated after the first batch."""
+    warm_up: WarmUp | None
+
+
+class Engine:
+    """The loop. driver: the connection to the driver."""
+
+    def __init__(self, given: EnginePlan, driver: Connection) -> None:
+        self._given, self._driver = given, driver
+        self._run_id, self._evaluator = given.plan.run_id, GroupEvaluator(given.plan, given.packer)
+        self._control = {given.packer.answers_topic, given.packer.clock_topic}
+        self._answered, self._needed = given.answered, given.needed
+        self._is_held = self._is_over = False
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(given.path)
+        self._listener.listen(_BACKLOG)
+        self._chooser = selectors.DefaultSelector()
+        self._chooser.register(self._listener, selectors.EVENT_READ)
+        self._chooser.register(driver, selectors.EVENT_READ)
+        self._syncing = ThreadPoolExecutor(1)
+        self._tasks: list[TaskConnection] = []
+        self._version: int | None = None
+        self._append_at: float | None = None
+        self._logged: deque[Group] = deque()
+        self._log: OrderLog | None = None
+        self._waiting: dict[tuple[str, int], deque[Records]] = {}
+        self._since: float | None = None
+        """When the first of the waiting records came."""
+
+    def run(self) -> None:
+        """Serve until the driver closes its connection, or a task ends early.
+
+        Raises:
+            RuntimeError: see `_begin_batch`, `_end_batch` and BucketBatch.
+        """
+        self._driver.send(DONE)
+        is_behind = False
+        while True:
+            for key, _ in self._chooser.select(0 if is_behind else self._patience()):
+                if key.fileobj is self._driver:
+                    if not self._heed():
+                        return
+                elif key.fileobj is self._listener:
+                    self._accept()
+                else:
+                    try:
+                        self._read(key.data)
+                    except (EOFError, ConnectionError):
+                        _log.info("the engine process ends: a task has ended before its batch")
+                        return
+            is_behind = self._evaluate_logged()
+            if self._patience() == 0:
+                self._evaluate_next()
+            if self._append_at is not None and time.monotonic() > self._append_at:
+                self._append_at = None
+                self._evaluator.append()
+            if self._tasks and self._version is not None and not is_behind:
+                self._end_batch()
+
+    def _heed(self) -> bool:
+        """Do what the driver says; False once it has closed the connection."""
+        try:
+            said = self._driver.recv()
+        except EOFError:
+            return False
+        if said == HOLD:
+            self._is_held = True
+            self._driver.send(DONE)
+        else:
+            self._is_held = False
+            self._know(said.answers)
+        return True
+
+    def _know(self, answers: Sequence[Record]) -> None:
+        """Take in the driver's answers; if others before them are still to come, wait for the task that brings all."""
+        if answers and answers[0].offset <= self._answered:
+            self._wait_for_turn(as_records(self._given.packer.answers_topic, answers))
+        elif answers:
+            self._needed = max(self._needed, answers[-1].offset + 1)
+
+    def _wait_for_turn(self, records: Records) -> None:
+        """Add records to those that wait, unless they are answers that are known."""
+        if records.topic == self._given.packer.answers_topic:
+            _, new = records.split(self._answered)
+            if new is None:
+                return
+            records, self._answered = new, int(new.offsets[-1]) + 1
+        self._waiting.setdefault((records.topic, records.partition), deque()).append(records)
+        self._since = self._since or time.monotonic()
+
+    def _accept(self) -> None:
+        task = TaskConnection(self._listener.accept()[0])
+        self._tasks.append(task)
+        self._chooser.register(task.socket, selectors.EVENT_READ, task)
+
+    def _read(self, task: TaskConnection) -> None:
+        if self._waits_for_room(task):
+            return
+        was_known = task.hello is not None
+        for records in task.receive(_READ):
+            self._wait_for_turn(records)
+        if task.hello is not None and not was_known:
+            self._begin_batch(task.hello.batch + 1, task.hello.attempt)
+        if task.has_ended:
+            self._chooser.unregister(task.socket)
+
+    def _waits_for_room(self, task: TaskConnection) -> bool:
+        """Whether the task's records stay in its socket for now: the engine is behind."""
+        waiting = sum(records.size for of in self._waiting.values() for records in of)
+        return waiting > _MOST_WAITING and task.hello is not None and not self._is_blocked
+
+    @property
+    def _is_blocked(self) -> bool:
+        """Whether nothing may be evaluated before more is read, or before the driver says so."""
+        return self._is_over or self._is_held or self._answered < self._needed or bool(self._logged)
+
+    def _begin_batch(self, version: int, attempt: int) -> None:
+        """Open the order log of the batch, as its first task says which it is.
+
+        Raises:
+            RuntimeError: a task is repeated, whose records are in groups already.
+        """
+        if attempt or self._version not in (None, version):
+            raise RuntimeError(f"attempt {attempt} of a task of batch {version - 1} comes in batch {self._version}")
+        if self._version is None:
+            self._version = version
+            self._append_at = time.monotonic() + self._given.batch_seconds - _BEFORE_END
+            folder = self._given.plan.state
+            assert isinstance(folder, Path)  # noqa: S101  the driver refuses an object store
+            self._log = OrderLog(folder, version)
+            self._logged.extend(self._log.groups)
+            if self._logged:
+                _log.info("evaluating what an earlier run has logged", groups=len(self._logged))
+
+    def _patience(self) -> float | None:
+        """Seconds until the next group may be evaluated; None: not before something happens."""
+        if self._since is None or self._is_blocked or self._version is None:
+            return None
+        return max(0.0, self._since + self._given.gather - time.monotonic())
+
+    def _evaluate_logged(self) -> bool:
+        """Evaluate the next logged group once all of its records are here."""
+        if not self._logged:
+            return False
+        group = self._logged[0]
+        wanted = [((topic, number), end) for topic, of in group.ranges.items() for number, (_, end) in of.items()]
+        if not all(self._end_of(place) >= end for place, end in wanted):
+            return False
+        parts = [part for place, end in sorted(wanted) for part in self._taken(place, end)]
+        self._logged.popleft()
+        self._reply(self._evaluator.evaluate(table(parts), self._running, group.run_id, group.emitted_at))
+        if not self._logged:
+            self._since = time.monotonic() if any(self._waiting.values()) else None
+        return True
+
+    def _evaluate_next(self) -> None:
+        """Log and evaluate a group of what waits: all control records, and as many events as it may have."""
+        assert self._log is not None  # noqa: S101  of the running batch
+        parts, size = list[Records](), 0
+        for place in sorted(self._waiting, key=lambda place: (place[0] not in self._control, place)):
+            waiting = self._waiting[place]
+            while waiting and (place[0] in self._control or size < _LARGEST_GROUP):
+                parts.append(waiting.popleft())
+                size += parts[-1].size
+        self._since = time.monotonic() if any(self._waiting.values()) else None
+        ranges: dict[str, dict[int, tuple[int, int]]] = {}
+        for part in parts:
+            of = ranges.setdefault(part.topic, {})
+            first, _ = of.get(part.partition, (int(part.offsets[0]), 0))
+            of[part.partition] = first, int(part.offsets[-1]) + 1
+        parts.sort(key=lambda part: (part.topic, part.partition))
+        group = Group(self._run_id, time.time_ns() // 1000, ranges)
+        self._log.append(group)
+        synced = self._syncing.submit(self._log.sync)  # beside the evaluation
+        results = self._evaluator.evaluate(table(parts), self._running, group.run_id, group.emitted_at)
+        synced.result()
+        self._reply(results)
+
+    @property
+    def _running(self) -> int:
+        assert self._version is not None  # noqa: S101  a batch runs
+        return self._version
+
+    def _end_of(self, place: tuple[str, int]) -> int:
+        """The offset after the last waiting record of a partition."""
+        waiting = self._waiting.get(place)
+        return int(waiting[-1].offsets[-1]) + 1 if waiting else 0
+
+    def _taken(self, place: tuple[str, int], end: int) -> list[Records]:
+        """The waiting records of a partition before this offset, which wait no more."""
+        waiting, parts = self._waiting[place], list[Records]()
+        while waiting and waiting[0].offsets[0] < end:
+            before, rest = waiting.popleft().split(end)
+            parts += [before] if before is not None else []
+            if rest is not None:
+                waiting.appendleft(rest)
+        return parts
+
+    def _reply(self, results: list[pa.Table]) -> None:
+        written = replies(results)
+        if written:
+            # any task may publish them
+            self._tasks[0].socket.sendall(written)
+
+    def _end_batch(self) -> None:
+        """Store the state of the batch, and let its tasks end, once each of them has ended its part.
+
+        Raises:
+            RuntimeError: the batch has ended before it had all logged groups, or the answers that must be known.
+        """
+        expected = {task.hello.tasks if task.hello else 0 for task in self._tasks}
+        if expected != {len(self._tasks)} or not all(task.has_ended for task in self._tasks):
+            return
+        if any(self._waiting.values()) or self._logged:
+            if self._is_over or self._logged or self._answered < self._needed:
+                raise RuntimeError("the batch has ended before it had what must be evaluated first")
+            return
+        assert self._log is not None  # noqa: S101  of the running batch
+        self._evaluator.store()
+        self._log.close()
+        tasks, self._tasks = self._tasks, []
+        self._version = self._log = None
+        self._is_over = self._given.only_one
+        for task in tasks:
+            task.socket.sendall(STORED)
+            task.socket.close()
+
+
+def main() -> None:
+    """Run the engine of the plan that the driver sends over the connection with the number of the first argument."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    driver = Connection(int(sys.argv[1]))
+    given: EnginePlan = driver.recv()
+    try:
+        load_kernels()
+        if given.warm_up is not None:
+            given.warm_up.run()
+        gc.collect()
+        gc.freeze()
+        Engine(given, driver).run()
+    finally:  # a driver that was killed cannot
+        shutil.rmtree(Path(given.path).parent, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Evaluate groups of records in the buckets of one process, until the batch's state is stored."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+
+from nightjar.streaming.buckets.bucket_batch import BucketBatch
+from nightjar.streaming.buckets.output_records import json_records
+from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.payloads import PayloadKind
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.buckets.resident_buckets import Residents
+
+
+class GroupEvaluator:
+    """The buckets of one run of the query, all in this process."""
+
+    def __init__(self, plan: BucketPlan, packer: Packer) -> None:
+        self._plan, self._packer = plan, packer
+        self._residents = Residents(plan)
+        self._batch: dict[int, BucketBatch] = {}
+
+    def evaluate(self, records: pa.Table, version: int, run_id: str, emitted_at: int) -> list[pa.Table]:
+        """Evaluate a group of the batch of this version; returns RECORDS.
+
+        records: frames.SCHEMA. run_id, emitted_at: see order_log.Group.
+        """
+        found = list[pa.Table]()
+        packed: dict[int, dict[str, list[Any]]] = {}
+        for bucket, kind, payload in self._packer.packed(records):
+            if kind is PayloadKind.QUARANTINE:
+                found.append(payload)
+            else:
+                packed.setdefault(bucket, {}).setdefault(kind, []).append(payload)
+        for number in sorted(packed):
+            began = time.perf_counter()
+            batch = self._batch.get(number)
+            if batch is None:
+                batch = self._batch[number] = BucketBatch(self._plan, self._residents, number, version)
+            found += batch.take(packed[number], run_id, emitted_at)
+            if (report := batch.report({"evaluate": time.perf_counter() - began})) is not None:
+                found.append(json_records(self._plan.topics.job_progress, [report]))
+        return found
+
+    def append(self) -> None:
+        """Write most of the state before the batch ends, so that `store` takes less time."""
+        for batch in self._batch.values():
+            batch.append()
+
+    def store(self) -> None:
+        """End the batch: store the state of each of its buckets."""
+        for batch in self._batch.values():
+            batch.store()
+        self._batch.clear()

@@ -1,0 +1,146 @@
+"""The operator of real-time queries: compiled from its source without a JDK, and run by Spark with a small engine."""
+
+import socket
+import struct
+import threading
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from nightjar.jvm import bridge
+from nightjar.jvm.bridge import SOURCE, bridge_jar, bytecode
+from nightjar.jvm.jars import JarsError
+from nightjar.streaming.buckets.output_records import OUTPUT_SCHEMA
+from nightjar.streaming.real_time.frames import STORED, TaskConnection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+INPUT = "topic string, partition int, offset bigint, timestamp bigint, value binary, sent_at bigint"
+
+
+class Echo(threading.Thread):
+    """An engine that sends each value back as a record, keyed by its offset; NULL becomes a record without a value."""
+
+    def __init__(self, path: Path, *, die: bool = False) -> None:
+        super().__init__(daemon=True)
+        self._die = die
+        self.hellos: list[tuple[int, int, int]] = []
+        self.received = 0
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+
+    def run(self) -> None:
+        while True:
+            threading.Thread(target=self._serve, args=[self._listener.accept()[0]], daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(EOFError):
+            self._answer(TaskConnection(connection), connection)
+
+    def _answer(self, task: TaskConnection, connection: socket.socket) -> None:
+        while not task.has_ended:
+            for records in task.receive(1 << 16):
+                if self._die:
+                    connection.close()
+                    return
+                self.received += len(records.offsets)
+                _, values, sent_at = (column.to_pylist() for column in records.columns)
+                for offset, value, sent in zip(records.offsets.tolist(), values, sent_at, strict=True):
+                    members = [b"out", b"%d" % offset, value, None if sent is None else b"%d" % sent]
+                    body = b"".join(struct.pack(">i", -1 if m is None else len(m)) + (m or b"") for m in members)
+                    connection.sendall(struct.pack(">i", len(body)) + body)
+        if task.hello is not None:
+            self.hellos.append((task.hello.batch, task.hello.tasks, task.hello.attempt))
+        connection.sendall(STORED)
+
+
+def through(spark: "SparkSession", rows: list[tuple[Any, ...]], path: Path) -> list[tuple[Any, ...]]:
+    """What the operator makes of rows, in two tasks of batch 7."""
+    jvm: Any = spark._jvm
+    schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(OUTPUT_SCHEMA)
+    records = spark.createDataFrame(rows, INPUT).repartition(2, "partition")
+    operator = jvm.nightjar.EngineBridge(str(path))
+    output = DataFrame(records._jdf.mapPartitions(operator, jvm.org.apache.spark.sql.Encoders.row(schema)), spark)
+    spark.sparkContext.setLocalProperty("streaming.sql.batchId", "7")
+    try:
+        return [
+            (row.topic, row.key, row.value, [(h.key, bytes(h.value)) for h in row.headers] if row.headers else None)
+            for row in output.collect()
+        ]
+    finally:
+        spark.sparkContext.setLocalProperty("streaming.sql.batchId", None)
+
+
+def test_records_pass_both_ways_as_they_are(spark: "SparkSession", tmp_path: Path) -> None:
+    """Text beyond ASCII, NULL, nothing, and megabytes."""
+    engine = Echo(tmp_path / "s")
+    engine.start()
+    values = [b"plain", "Zürich 🦉".encode(), None, b"", b"x" * 3_000_000]
+    rows = [("events", 0, n, 17, value, 99 if n else None) for n, value in enumerate(values)]
+    found = sorted(through(spark, rows, tmp_path / "s"))
+    expected = [
+        ("out", str(n), None if value is None else value.decode(), [("sent_at", b"99")] if n else None)
+        for n, value in enumerate(values)
+    ]
+    assert [row[:2] for row in found] == [row[:2] for row in expected]
+    assert found[2][2] is None
+    assert found == expected
+    assert sorted(engine.hellos) == [(7, 2, 0)] * 2
+
+
+def test_a_slow_engine_is_waited_for_and_nothing_is_lost(spark: "SparkSession", tmp_path: Path) -> None:
+    engine = Echo(tmp_path / "s")
+    engine.start()
+    rows = [("events", 0, n, 17, b"%d" % n * 200, None) for n in range(50_000)]
+    found = through(spark, rows, tmp_path / "s")
+    assert len(found) == engine.received == 50_000
+    assert [row[1] for row in found] == [str(n) for n in range(50_000)]
+
+
+def test_a_task_fails_with_its_engine(spark: "SparkSession", tmp_path: Path) -> None:
+    Echo(tmp_path / "s", die=True).start()
+    with pytest.raises(Exception, match="the engine process has ended"):
+        through(spark, [("events", 0, 1, 17, b"x", None)], tmp_path / "s")
+
+
+def test_a_task_fails_with_its_input(spark: "SparkSession", tmp_path: Path) -> None:
+    """An error of the source is the cause that is reported, and the engine is not told that the part has ended."""
+    engine = Echo(tmp_path / "s")
+    engine.start()
+    jvm: Any = spark._jvm
+    schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(OUTPUT_SCHEMA)
+    broken = spark.range(0, 1, 1, 1).selectExpr(
+        "'events' topic", "0 partition", "id offset", "raise_error('the broker is gone') timestamp",
+        "cast('x' as binary) value", "id sent_at",
+    )  # fmt: skip
+    output = broken.withColumn("timestamp", broken.timestamp.cast("bigint"))._jdf.mapPartitions(
+        jvm.nightjar.EngineBridge(str(tmp_path / "s")), jvm.org.apache.spark.sql.Encoders.row(schema)
+    )
+    spark.sparkContext.setLocalProperty("streaming.sql.batchId", "7")
+    with pytest.raises(Exception, match="the broker is gone"):
+        DataFrame(output, spark).collect()
+    assert engine.hellos == []
+
+
+def test_the_jar_is_what_its_source_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can write to the folder of the jars cannot hide another operator in it from this test."""
+    with zipfile.ZipFile(bridge_jar()) as jar:
+        found = {name.removesuffix(".class").replace("/", "."): jar.read(name) for name in jar.namelist()}
+    assert found == bytecode(SOURCE.read_text())
+    changed = tmp_path / SOURCE.name
+    changed.write_text(SOURCE.read_text() + "\n// changed\n")
+    before = bridge_jar()
+    monkeypatch.setattr(bridge, "SOURCE", changed)
+    assert bridge_jar() != before
+
+
+def test_a_wrong_source_is_an_error() -> None:
+    with pytest.raises(JarsError, match=r"EngineBridge.java cannot be compiled: .*Line 1"):
+        bytecode("class Wrong { int x = ; }")

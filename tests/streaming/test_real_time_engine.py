@@ -1,0 +1,355 @@
+"""The engine process of a real-time query, with tasks that speak as EngineBridge.java does."""
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightjar.contracts.clock import Clock
+from nightjar.contracts.topics import Topics
+from nightjar.rules.rulebook import Record, ShuffleKey
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import iso_text, parse_timestamp
+from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.config import JobError
+from nightjar.streaming.driver.engine_link import EngineLink
+from nightjar.streaming.real_time.engine_process import EnginePlan
+from nightjar.streaming.state.order_log import OrderLog
+from nightjar.streaming.state.state_files import begin, files_of
+from tests.support.answers import answered
+
+STREAMS = load_streams()
+TOPICS = Topics()
+KEYS = (ShuffleKey("transactions", "customer_id"), ShuffleKey("transactions", "terminal_id"))
+NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0
+BURST = {
+    "id": "burst",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "measures": {"payments": {"count": "*", "over": "1h"}},
+    "when": "payments >= 2",
+    "effective": "2026-01-01T00:00:00Z",
+}
+(ANSWER,) = answered(STREAMS, BURST)
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+
+
+class Task:
+    """A task of a batch that reads one partition."""
+
+    def __init__(self, path: str, topic: str, partition: int = 0, *, batch: int = 0, tasks: int = 3, attempt: int = 0):
+        self.topic, self.partition = topic.encode(), partition
+        self.next = 0
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._held = b""
+        self._socket.sendall(struct.pack("<qii", batch, tasks, attempt))
+
+    def send(self, *values: bytes | None, arrival: int = NOON + 10 * MINUTE) -> None:
+        """Records with the next offsets."""
+        count = len(values)
+        frame = struct.pack("<iih", count, self.partition, len(self.topic)) + self.topic
+        frame += struct.pack(f"<{count}q", *range(self.next, self.next + count))
+        frame += struct.pack(f"<{count}q", *[arrival] * count)
+        frame += struct.pack(f"<{count}q", *[arrival] * count)
+        frame += struct.pack(f"<{count}i", *(-1 if value is None else len(value) for value in values))
+        frame += b"".join(value or b"" for value in values)
+        self._socket.sendall(struct.pack("<i", len(frame)) + frame)
+        self.next += count
+
+    def end(self) -> None:
+        """The task's part of the batch has ended."""
+        self.send()
+
+    def record(self, seconds: float = 60) -> tuple[str, dict[str, Any]] | None:
+        """The next record, topic and value; None once the batch is stored. Raises TimeoutError if none comes."""
+        self._socket.settimeout(seconds)
+        size = self._length(0)
+        if not size:
+            self._held = self._held[4:]
+            return None
+        members, at = [], 4
+        for _ in range(4):
+            length = self._length(at)
+            members.append(self._bytes(at + 4, length).decode())
+            at += 4 + max(length, 0)
+        self._held = self._held[at:]
+        return members[0], json.loads(members[2])
+
+    def _length(self, at: int) -> int:
+        return int(struct.unpack(">i", self._bytes(at, 4))[0])
+
+    def _bytes(self, at: int, length: int) -> bytes:
+        while len(self._held) < at + length:
+            received = self._socket.recv(1 << 16)
+            if not received:
+                raise EOFError
+            self._held += received
+        return self._held[at : at + max(length, 0)]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Job:
+    """What Spark and the driver do for one run after the other on a checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.runs, self.version = folder / "state", 0, 0
+        self.seconds = 600.0
+        self.engine: EngineLink | None = None
+        self.tasks: list[Task] = []
+
+    def start(self, *, rules: tuple[Record, ...] = (ANSWER,), needed: int = 0, only_one: bool = False) -> None:
+        """A run from the state after the last committed batch."""
+        self.end()
+        self.runs += 1
+        run = f"run{self.runs}"
+        begin(self.state, self.version or None, run)
+        plan = BucketPlan("checkpoint", run, self.state, STREAMS, KEYS, 2, TOPICS, rules)
+        packer = Packer(STREAMS, KEYS, 2, 1, TOPICS.rule_status, TOPICS.clock, TOPICS.quarantine, bounded=False)
+        self.engine = EngineLink.start()
+        self.engine.run(EnginePlan(plan, packer, self.engine.path, 0, needed, 0.02, self.seconds, only_one, None))
+
+    def batch(self, number: int = 0, **options: int) -> list[Task]:
+        """The tasks of a batch: two partitions of events, and the answers."""
+        assert self.engine is not None
+        topics = [("transactions", 0), ("transactions", 1), (TOPICS.rule_status, 0)]
+        made = [Task(self.engine.path, topic, partition, batch=number, **options) for topic, partition in topics]
+        self.tasks += made
+        return made
+
+    def end(self) -> None:
+        for task in self.tasks:
+            task.close()
+        self.tasks.clear()
+        if self.engine is not None:
+            self.engine.end()
+            self.engine = None
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    made = Job(tmp_path)
+    (tmp_path / "state").mkdir()
+    yield made
+    made.end()
+
+
+def payment(name: str, minute: int, customer: str = "ann") -> bytes:
+    event = {
+        "transaction_id": name,
+        "event_time": iso_text(NOON + minute * MINUTE),
+        "customer_id": customer,
+        "terminal_id": "t",
+        "amount": 10,
+    }
+    return json.dumps(event).encode()
+
+
+def alert(task: Task) -> dict[str, Any]:
+    """The next alert, whole."""
+    while (found := task.record()) is not None:
+        if found[0] == TOPICS.alerts:
+            return found[1]
+    raise AssertionError("the batch has ended")
+
+
+def rest(task: Task) -> list[dict[str, Any]]:
+    """The alerts until the batch is stored."""
+    found = []
+    while (record := task.record()) is not None:
+        found += [record[1]] if record[0] == TOPICS.alerts else []
+    return found
+
+
+def shown(each: dict[str, Any]) -> tuple[str, int, int]:
+    return each["event_id"], each["revision"], each["measures"]["payments"]
+
+
+def finish(tasks: list[Task]) -> list[dict[str, Any]]:
+    """End the batch; its alerts that were not read yet."""
+    for task in tasks:
+        task.end()
+    return [found for task in tasks for found in rest(task)]
+
+
+def test_alerts_leave_while_the_input_waits_and_the_state_is_stored_at_the_end(job: Job) -> None:
+    job.start()
+    tasks = job.batch()
+    tasks[0].send(payment("a", 1), payment("b", 2))
+    assert shown(alert(tasks[0])) == ("b", 1, 2)
+    tasks[1].send(payment("c", 3), b"not json", None)
+    assert shown(alert(tasks[0])) == ("c", 1, 3)
+    heads = [file for bucket in range(4) for file in (job.state / str(bucket)).glob("head-*")]
+    assert heads == []
+    assert finish(tasks) == []
+    assert max(files_of(job.state, bucket, "run1").before(9).version for bucket in range(4)) == 1
+    tasks = job.batch(1)
+    tasks[0].send(payment("d", 4))
+    assert shown(alert(tasks[0])) == ("d", 1, 4)
+
+
+@pytest.mark.parametrize("seconds", [600, 0])
+def test_another_run_goes_on_from_the_state(job: Job, seconds: float) -> None:
+    """Also if part of it was written before the batch ended."""
+    job.seconds = seconds
+    job.start()
+    tasks = job.batch()
+    tasks[0].send(payment("a", 1))
+    assert waited_for(tasks[0]) == []
+    tasks[0].send(payment("x", 1, "bob"))
+    assert finish(tasks) == []
+    job.version = 1
+    job.start()
+    tasks = job.batch(1)
+    tasks[0].send(payment("b", 2))
+    assert shown(alert(tasks[0])) == ("b", 1, 2)
+
+
+def test_after_a_crash_the_same_groups_give_the_same_records(job: Job) -> None:
+    """Whatever order the records come in again: an event out of order would otherwise be a revision, or none."""
+    job.start()
+    tasks = job.batch()
+    before = []
+    for minute in (5, 1, 4, 2, 3):
+        tasks[minute % 2].send(payment(f"e{minute}", minute))
+        before += waited_for(tasks[0])
+    assert len(before) > 5, "events out of order lead to revisions"
+    with OrderLog(job.state, 1) as log:
+        groups = log.groups
+    assert len(groups) == 5
+    job.start()
+    again = job.batch()
+    again[1].send(*(payment(f"e{minute}", minute) for minute in (5, 1, 3)))
+    again[0].send(*(payment(f"e{minute}", minute) for minute in (4, 2)))
+    again[0].send(payment("new", 6))
+    found = finish(again)
+    assert found[: len(before)] == before
+    assert [shown(each) for each in found[len(before) :]] == [("new", 1, 6)]
+
+
+def waited_for(task: Task) -> list[dict[str, Any]]:
+    """The alerts that come within a second."""
+    found = []
+    while True:
+        try:
+            record = task.record(1)
+        except TimeoutError:
+            return found
+        assert record is not None
+        found += [record[1]] if record[0] == TOPICS.alerts else []
+
+
+def test_events_wait_for_the_answer_that_was_published_before_them(job: Job) -> None:
+    job.start(rules=())
+    tasks = job.batch()
+    assert job.engine is not None
+    job.engine.hold()
+    tasks[0].send(payment("a", 1), payment("b", 2))
+    assert waited_for(tasks[0]) == []
+    job.engine.note(ANSWER)
+    job.engine.release()
+    assert shown(alert(tasks[0])) == ("b", 1, 2)
+    tasks[2].send(ANSWER.value)  # its task reads it later, and it is known
+    tasks[0].send(payment("c", 3))
+    assert [shown(each) for each in finish(tasks)] == [("c", 1, 3)]
+
+
+def test_an_answer_is_waited_for_if_others_before_it_are_to_come(job: Job) -> None:
+    job.start(rules=())
+    tasks = job.batch()
+    assert job.engine is not None
+    job.engine.hold()
+    tasks[0].send(payment("a", 1), payment("b", 2))
+    job.engine.note(replace(ANSWER, offset=1))
+    job.engine.release()
+    assert waited_for(tasks[0]) == []
+    tasks[2].send(b"of somebody else", ANSWER.value)
+    assert shown(alert(tasks[0])) == ("b", 1, 2)
+
+
+def test_a_batch_that_ends_while_the_engine_holds_ends_after_the_answer(job: Job) -> None:
+    """Its events arrived after the answer, and belong to this batch, which the answer's own record has missed."""
+    job.start(rules=())
+    tasks = job.batch()
+    assert job.engine is not None
+    job.engine.hold()
+    tasks[0].send(payment("a", 1), payment("b", 2))
+    for task in tasks:
+        task.end()
+    assert waited_for(tasks[0]) == []
+    job.engine.note(ANSWER)
+    job.engine.release()
+    assert [shown(each) for each in rest(tasks[0])] == [("b", 1, 2)]
+    job.version = 1
+    job.start(rules=())
+    tasks = job.batch(1)
+    tasks[2].send(ANSWER.value)
+    tasks[0].send(payment("c", 3))
+    assert [shown(each) for each in finish(tasks)] == [("c", 1, 3)]
+
+
+def test_events_wait_for_the_answers_that_were_there_before_the_run(job: Job) -> None:
+    job.start(rules=(), needed=1)
+    tasks = job.batch()
+    tasks[0].send(payment("a", 1), payment("b", 2))
+    assert waited_for(tasks[0]) == []
+    tasks[2].send(ANSWER.value)
+    assert shown(alert(tasks[0])) == ("b", 1, 2)
+
+
+def test_clocks_of_an_earlier_run_count_where_it_has_logged_them(job: Job) -> None:
+    """A clock that was applied is applied again, though it is not this run's: the event is late both times."""
+    job.start()
+    tasks = job.batch(tasks=4)
+    assert job.engine is not None
+    clock = Task(job.engine.path, TOPICS.clock, tasks=4)
+    job.tasks.append(clock)
+    clock.send(Clock("run1", {"transactions": NOON + 5 * HOUR}).encoded())
+    time.sleep(0.3)
+    tasks[0].send(payment("a", 1), payment("b", 2))
+    while (record := tasks[0].record()) is None or record[0] != TOPICS.late_events:
+        pass
+    job.start()
+    again = job.batch(tasks=4)
+    clock = Task(job.engine.path, TOPICS.clock, tasks=4)
+    job.tasks.append(clock)
+    again[0].send(payment("a", 1), payment("b", 2))
+    clock.send(Clock("run1", {"transactions": NOON + 5 * HOUR}).encoded())
+    assert finish([*again, clock]) == []
+
+
+def test_a_repeated_task_ends_the_engine(job: Job) -> None:
+    """Its records are in groups already, and its alerts may be lost: the whole batch is evaluated again."""
+    job.start()
+    tasks = job.batch(attempt=1)
+    with pytest.raises((EOFError, ConnectionError)):
+        tasks[0].record()
+    assert job.engine is not None
+    with pytest.raises(JobError, match="the engine process has ended"):
+        job.engine.hold()
+
+
+def test_a_task_that_ends_early_ends_the_engine(job: Job) -> None:
+    job.start()
+    tasks = job.batch()
+    tasks[1].close()
+    with pytest.raises((EOFError, ConnectionError)):
+        tasks[0].record()
+
+
+def test_nothing_is_evaluated_after_the_only_batch(job: Job) -> None:
+    job.start(only_one=True)
+    assert finish(job.batch()) == []
+    tasks = job.batch(1)
+    tasks[0].send(payment("a", 1), payment("b", 2))
+    assert waited_for(tasks[0]) == []
