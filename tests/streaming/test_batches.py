@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nightjar.cases.model import Message, Step
-from nightjar.rules.timestamps import iso_text, parse_timestamp
 from nightjar.streaming.driver import batch_size, stages
 from nightjar.streaming.driver.batch_size import BatchSize
 from nightjar.streaming.driver.stages import Stages
 from tests.support.job_host import PATIENCE, ends_of_batches, logins_job
+from tests.support.logins import NOON, login, more_than
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from nightjar.streaming.config import JobConfig
 
 FIRST = 20
-NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0
-MANY = {
-    "id": "many", "stream": "logins", "group_by": ["customer_id"], "measures": {"n": {"count": "*", "over": "1h"}},
-    "when": "n > 50", "description": "{n}",
-}  # fmt: skip
+MANY = more_than(50)
 
 
 def after(size: BatchSize, *batches: tuple[int, float]) -> int:
@@ -86,13 +82,6 @@ def test_on_several_machines_there_are_always_two() -> None:
     chosen = Stages(one_machine=False)
     assert chosen.number == 2
     assert after_rows(chosen, *[100] * 60) == 2
-
-
-def login(number: int) -> Message:
-    """An event of its own, later than those with lower numbers."""
-    event = {"login_id": f"l{number}", "event_time": iso_text(NOON + number), "customer_id": "ann", "ip": "::1",
-             "device": "d", "status": "OK"}  # fmt: skip
-    return Message("logins", json.dumps(event).encode())
 
 
 def sizes(config: "JobConfig", topic: str) -> list[int]:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nightjar.cases.model import Message, Step
+from nightjar.cases.model import Step
 from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.kafka.clients import producer
 from nightjar.rules.streams import load_streams
-from nightjar.rules.timestamps import iso_text, parse_timestamp
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.driver.engine_link import EngineLink, refuse_real_time
@@ -21,34 +20,14 @@ from nightjar.streaming.driver.query import packer_of
 from nightjar.streaming.driver.session import spark_settings
 from nightjar.streaming.state.checkpoint import Checkpoint
 from tests.support.job_host import CaseRun, logins_job
+from tests.support.logins import NOON, login, more_than
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0
-MANY = {
-    "id": "many",
-    "stream": "logins",
-    "group_by": ["customer_id"],
-    "measures": {"n": {"count": "*", "over": "1h"}},
-    "when": "n > 1",
-    "description": "{n}",
-}
+MANY = more_than(1)
 JAR = Path("/jars/engine-bridge-0.jar")
 CONFIG = JobConfig(load_streams(), Path("/checkpoint"), spark=SparkConfig("local[2]", jars=(JAR,)), latency="real-time")
-
-
-def login(number: int) -> Message:
-    """A login of ann's in this millisecond."""
-    event = {
-        "login_id": f"l{number}",
-        "event_time": iso_text(NOON + 1000 * number),
-        "customer_id": "ann",
-        "ip": "::1",
-        "device": "d",
-        "status": "OK",
-    }
-    return Message("logins", json.dumps(event).encode())
 
 
 def test_it_runs_on_one_machine() -> None:
@@ -130,7 +109,6 @@ def idempotent(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("then", ["real-time", "micro-batch"])
 def test_a_new_checkpoint_resumes_in_its_first_batch(spark: "SparkSession", tmp_path: Path, then: str) -> None:
     """Nothing is committed yet. A rule that was published while the batch ran is known to the same events again."""
-    other = {**MANY, "id": "more", "when": "n > 2"}
     with logins_job(spark, tmp_path, latency="real-time", real_time_batch=900_000_000) as (broker, job):
 
         def send(*numbers: int, alerts: int) -> None:
@@ -141,7 +119,7 @@ def test_a_new_checkpoint_resumes_in_its_first_batch(spark: "SparkSession", tmp_
 
         job.take(Step(NOON - 1, crash=False, rules=(json.dumps(MANY).encode(),), events=()))
         send(0, 1, alerts=1)
-        job.take(Step(NOON - 1, crash=False, rules=(json.dumps(other).encode(),), events=()))
+        job.take(Step(NOON - 1, crash=False, rules=(json.dumps(more_than(2, "more")).encode(),), events=()))
         send(2, alerts=3)
         before = job.outcome().alerts
         assert Checkpoint(job.config).unfinished == "real-time"
