@@ -43,9 +43,18 @@ on_services = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 # An alert's content. Its id is a hash of the rule's, which has a mark where cases are played together.
 CONTENT = [
-    "rule_id", "rule_version", "rule_state", "stream", "group", "event_id", "event_time", "measures", "severity",
-    "text", "muted",
-]  # fmt: skip
+    "rule_id",
+    "rule_version",
+    "rule_state",
+    "stream",
+    "group",
+    "event_id",
+    "event_time",
+    "measures",
+    "severity",
+    "text",
+    "muted",
+]
 
 
 @dataclass(frozen=True)

@@ -183,8 +183,14 @@ def test_a_renewal_makes_certificates_and_keeps_everything_else(tmp_path: Path) 
     after = contents(tmp_path)
     assert after.keys() == before.keys()
     assert {file.name for file in after if after[file] != before[file]} == {
-        "ca.pem", "ca.p12", "trusted.pem", "tls.pem", "tls-key.pem", CERTIFICATE, "tls.p12"
-    }  # fmt: skip
+        "ca.pem",
+        "ca.p12",
+        "trusted.pem",
+        "tls.pem",
+        "tls-key.pem",
+        CERTIFICATE,
+        "tls.p12",
+    }
     assert {file.name for file in after if after[file] == before[file]}.isdisjoint({"ca.pem", CERTIFICATE})
     assert timedelta(days=DAYS - 1) < expiry(tmp_path) - datetime.now(UTC) <= timedelta(days=DAYS)
     assert hosts_of(tmp_path / "kafka") == ["kafka", "localhost", "kafka.example.com"]

@@ -17,10 +17,15 @@ ROOT = Path(__file__).parents[1]
 RULES = Draft202012Validator(rules_file())
 CASE = Draft202012Validator(case_file())
 GOOD: dict[str, Any] = {
-    "id": "burst", "stream": "transactions", "group_by": ["customer_id"],
+    "id": "burst",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
     "measures": {"n": {"count": "*", "over": "1h", "per": ["terminal_id"], "excluding_current": True}},
-    "when": "n > 1", "state": "shadow", "severity": "high", "effective": "2026-01-01",
-}  # fmt: skip
+    "when": "n > 1",
+    "state": "shadow",
+    "severity": "high",
+    "effective": "2026-01-01",
+}
 
 
 class _Words(yaml.SafeLoader):
@@ -49,14 +54,20 @@ def test_the_shipped_rules_are_valid() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"serverity": "high"}, {"state": "on"}, {"id": "Burst"}, {"id": 5}, {"group_by": "customer_id"}, {"when": 5},
-        {"measures": {"n": {"median": "amount", "over": "1h"}}}, {"measures": {"n": {"count": "*"}}},
+        {"serverity": "high"},
+        {"state": "on"},
+        {"id": "Burst"},
+        {"id": 5},
+        {"group_by": "customer_id"},
+        {"when": 5},
+        {"measures": {"n": {"median": "amount", "over": "1h"}}},
+        {"measures": {"n": {"count": "*"}}},
         {"measures": {"n": {"count": "*", "over": "1h", "episode": "1h"}}},
         {"measures": {"n": {"count": "*", "sum": "amount", "over": "1h"}}},
         {"measures": {"n": {"count": "*", "over": "1h", "wher": "amount > 1"}}},
         {"measures": {"n": {"function": "count", "field": None, "over": "1h"}}},
     ],
-)  # fmt: skip
+)
 def test_what_the_reader_refuses_by_its_shape_is_marked(changes: dict[str, Any]) -> None:
     """Alone, in a list, and in a case."""
     assert not RULES.is_valid(GOOD | changes)
@@ -87,12 +98,16 @@ def test_the_cases_are_valid() -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        {}, {"steps": []} | {"titel": "x"}, {"steps": [{"rules": []}]}, {"steps": [{"at": "1m", "event": {}}]},
-        {"steps": [{"at": "1m"}], "settings": {"activation": "0s"}}, {"steps": [{"at": "1m"}], "expect": {"alert": []}},
+        {},
+        {"steps": []} | {"titel": "x"},
+        {"steps": [{"rules": []}]},
+        {"steps": [{"at": "1m", "event": {}}]},
+        {"steps": [{"at": "1m"}], "settings": {"activation": "0s"}},
+        {"steps": [{"at": "1m"}], "expect": {"alert": []}},
         {"steps": [{"at": "1m"}], "expect": {"alerts": [{"evnt_id": "t1"}]}},
         {"steps": [{"at": "1m", "control": {"control": "stop", "rule": "x"}}]},
     ],
-)  # fmt: skip
+)
 def test_a_misspelt_key_of_a_case_is_marked(case: dict[str, Any]) -> None:
     """At each level."""
     assert not CASE.is_valid(case)

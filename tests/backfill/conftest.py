@@ -28,23 +28,37 @@ if TYPE_CHECKING:
 
 RULES = [
     {
-        "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 4 AND spent > 100",
+        "id": "busy",
+        "stream": "transactions",
+        "group_by": ["customer_id"],
+        "when": "n >= 4 AND spent > 100",
         "measures": {"n": {"count": "*", "over": "2h"}, "spent": {"sum": "amount", "over": "2h"}},
         "description": "{n} payments of {spent}",
     },
     {
-        "id": "busier", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 5", "state": "shadow",
-        "shadow_of": "busy", "measures": {"n": {"count": "*", "over": "2h"}, "spent": {"sum": "amount", "over": "2h"}},
+        "id": "busier",
+        "stream": "transactions",
+        "group_by": ["customer_id"],
+        "when": "n >= 5",
+        "state": "shadow",
+        "shadow_of": "busy",
+        "measures": {"n": {"count": "*", "over": "2h"}, "spent": {"sum": "amount", "over": "2h"}},
     },
     {
-        "id": "popular", "stream": "transactions", "group_by": ["terminal_id"], "when": "c >= 7",
+        "id": "popular",
+        "stream": "transactions",
+        "group_by": ["terminal_id"],
+        "when": "c >= 7",
         "measures": {"c": {"count_distinct": "customer_id", "over": "1h"}},
     },
     {
-        "id": "guessing", "stream": "logins", "group_by": ["customer_id"], "when": "f >= 2",
+        "id": "guessing",
+        "stream": "logins",
+        "group_by": ["customer_id"],
+        "when": "f >= 2",
         "measures": {"f": {"count": "*", "over": "30m", "where": "status = 'FAIL'"}},
     },
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="session")

@@ -109,21 +109,32 @@ def test_the_python_api_tries_drafts_alike(first_night: FirstNight) -> None:
         {"event_id": [*sorted(events_of(first_night, "busy"))[:4], "unknown"], "label": [1, 1, 1, 0, 1]}
     )
     (found,) = nightjar.backtest(
-        BUSY, DAY.date(), DAY.date().isoformat(), lake=str(config.lake.root), streams=config.streams, threshold="n",
-        labels=labels, spark=first_night.night.session,
-    )  # fmt: skip
+        BUSY,
+        DAY.date(),
+        DAY.date().isoformat(),
+        lake=str(config.lake.root),
+        streams=config.streams,
+        threshold="n",
+        labels=labels,
+        spark=first_night.night.session,
+    )
     assert found == tried(first_night, BUSY, "n", labels.lazy())
 
 
 @pytest.mark.parametrize(
     "labels",
     [
-        pl.Series([0, 1]), pl.Series([0.0, 2.5]), pl.Series([float("nan"), 1.0]), pl.Series([-0.0, 1.0]),
-        pl.Series(["0.00", "1.00"]), pl.Series([False, True]), pl.Series([None, "yes"]),
+        pl.Series([0, 1]),
+        pl.Series([0.0, 2.5]),
+        pl.Series([float("nan"), 1.0]),
+        pl.Series([-0.0, 1.0]),
+        pl.Series(["0.00", "1.00"]),
+        pl.Series([False, True]),
+        pl.Series([None, "yes"]),
         pl.Series(["Genuine", "fraud"]),
         pl.Series([Decimal("0.00"), Decimal("1.00")]),
     ],
-)  # fmt: skip
+)
 def test_what_a_label_means(labels: pl.Series) -> None:
     """Of any type: nothing, no, zero and genuine are no fraud."""
     frame = pl.LazyFrame({"event_id": ["a", "b"], "label": labels})

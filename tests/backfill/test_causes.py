@@ -29,9 +29,12 @@ STREAM = STREAMS["transactions"]
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 HOUR = 3_600_000_000
 RULE = {
-    "id": "burst", "stream": "transactions", "group_by": ["customer_id"],
-    "measures": {"payments": {"count": "*", "over": "1h"}}, "when": "payments >= 2",
-}  # fmt: skip
+    "id": "burst",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "measures": {"payments": {"count": "*", "over": "1h"}},
+    "when": "payments >= 2",
+}
 ONE_VERSION = RuleSet.of([parse_rule(RULE, STREAMS)], 0)
 AT_NOON = int(NOON.timestamp()) * 1_000_000
 LONG_KNOWN = VersionHistory(AT_NOON - HOUR, AT_NOON - 24 * HOUR)
@@ -40,11 +43,15 @@ LONG_KNOWN = VersionHistory(AT_NOON - HOUR, AT_NOON - 24 * HOUR)
 def event(number: int, minute: float, arrives: float | None = None, amount: int = 1) -> dict[str, Any]:
     """A payment of Ann's at a minute after noon."""
     return {
-        "transaction_id": f"t{number}", "event_time": NOON + timedelta(minutes=minute), "customer_id": "ann",
-        "terminal_id": "m1", "amount": Decimal(amount),
+        "transaction_id": f"t{number}",
+        "event_time": NOON + timedelta(minutes=minute),
+        "customer_id": "ann",
+        "terminal_id": "m1",
+        "amount": Decimal(amount),
         "arrival_time": NOON + timedelta(minutes=minute if arrives is None else arrives),
-        "partition": 0, "offset": number,
-    }  # fmt: skip
+        "partition": 0,
+        "offset": number,
+    }
 
 
 def reported(event: dict[str, Any]) -> bool:
@@ -89,13 +96,17 @@ def cause(events: list[dict[str, Any]], about: int, emitted: int | None, true: i
     of_event = next(e for e in events if e["transaction_id"] == f"t{about}")
     row = {
         "alert_id": alert_id("burst", 1, f"t{about}", microseconds(of_event["event_time"]), '{"customer_id":"ann"}'),
-        "rule_id": "burst", "rule_version": 1,
-        "group": '{"customer_id":"ann"}', "event_id": f"t{about}", "event_time": of_event["event_time"],
+        "rule_id": "burst",
+        "rule_version": 1,
+        "group": '{"customer_id":"ann"}',
+        "event_id": f"t{about}",
+        "event_time": of_event["event_time"],
         "outcome": "missed" if emitted is None else "retracted" if true is None else "revised",
         "stream_measures": None if emitted is None else json.dumps({"payments": emitted}, separators=(",", ":")),
         "measures": None if true is None else json.dumps({"payments": true}, separators=(",", ":")),
-        "stream_muted": None if emitted is None else False, "muted": None if true is None else False,
-    }  # fmt: skip
+        "stream_muted": None if emitted is None else False,
+        "muted": None if true is None else False,
+    }
     return Cause(finder(events, **known).causes(pl.DataFrame([row])).get_column("cause").item())
 
 
@@ -215,12 +226,20 @@ def test_each_difference_is_about_its_own_window(minutes: list[tuple[int, str]],
     events = [event(at, minute) | {"customer_id": who} for at, (minute, who) in enumerate(minutes)]
     rows = [
         {
-            "alert_id": str(at), "rule_id": "burst", "rule_version": 1, "group": f'{{"customer_id":"{who}"}}',
-            "event_id": f"t{at}", "event_time": events[at]["event_time"], "outcome": "retracted",
-            "stream_measures": '{"payments":0}', "measures": None, "stream_muted": False, "muted": None,
+            "alert_id": str(at),
+            "rule_id": "burst",
+            "rule_version": 1,
+            "group": f'{{"customer_id":"{who}"}}',
+            "event_id": f"t{at}",
+            "event_time": events[at]["event_time"],
+            "outcome": "retracted",
+            "stream_measures": '{"payments":0}',
+            "measures": None,
+            "stream_muted": False,
+            "muted": None,
         }
         for at, (_, who) in enumerate(minutes)
-    ]  # fmt: skip
+    ]
     found = finder(events, consumed=consumed).causes(pl.DataFrame(rows)).get_column("cause").to_list()
     assert found == [
         "stream_down"
@@ -244,11 +263,18 @@ def test_what_only_mutes_otherwise_has_the_cause_of_what_mutes() -> None:
     def row(number: int, outcome: str, **changed: Any) -> dict[str, Any]:
         values = '{"payments":3}'
         return {
-            "alert_id": f"a{number}", "rule_id": "burst", "rule_version": 1, "group": '{"customer_id":"ann"}',
-            "event_id": f"t{number}", "event_time": NOON + timedelta(minutes=number), "outcome": outcome,
-            "stream_measures": None if outcome == "missed" else values, "measures": values,
-            "stream_muted": None if outcome == "missed" else False, "muted": True,
-        } | changed  # fmt: skip
+            "alert_id": f"a{number}",
+            "rule_id": "burst",
+            "rule_version": 1,
+            "group": '{"customer_id":"ann"}',
+            "event_id": f"t{number}",
+            "event_time": NOON + timedelta(minutes=number),
+            "outcome": outcome,
+            "stream_measures": None if outcome == "missed" else values,
+            "measures": values,
+            "stream_muted": None if outcome == "missed" else False,
+            "muted": True,
+        } | changed
 
     def causes(*rows: dict[str, Any]) -> list[str]:
         found = finder(events).causes(pl.DataFrame(rows))

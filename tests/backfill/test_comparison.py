@@ -23,10 +23,13 @@ from tests.support.payments import DAY, HOUR, NOON, add, config_of, days, fill, 
 
 RULE = json.dumps(
     {
-        "id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 2",
+        "id": "burst",
+        "stream": "transactions",
+        "group_by": ["customer_id"],
+        "when": "n >= 2",
         "measures": {"n": {"count": "*", "over": "1h"}},
     }
-)  # fmt: skip
+)
 # Enough buckets that the groups of a test lie in several.
 SESSION = cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=3)))
 
@@ -127,10 +130,17 @@ def test_a_pending_alert_that_neither_side_has_any_more_is_withdrawn(night: Nigh
     before = NOON - timedelta(days=3)
     add(night.root, *(payment(f"zoe{at}", before + timedelta(hours=2 * at), customer_id="zoe") for at in range(3)))
     gone = {
-        "alert_id": "gone", "rule_id": "burst", "rule_version": 1, "stream": "transactions", "outcome": "missed",
-        "group": '{"customer_id":"zoe"}', "event_id": "zoe1", "event_time": before + timedelta(hours=2),
-        "cause": "stream_down", "day": before.date(),
-    }  # fmt: skip
+        "alert_id": "gone",
+        "rule_id": "burst",
+        "rule_version": 1,
+        "stream": "transactions",
+        "outcome": "missed",
+        "group": '{"customer_id":"zoe"}',
+        "event_id": "zoe1",
+        "event_time": before + timedelta(hours=2),
+        "cause": "stream_down",
+        "day": before.date(),
+    }
     fill(night.root, RECONCILIATION, gone)
     compared = night.run(pl.scan_delta(str(night.root / RECONCILIATION.name)).collect())
     assert compared.outcomes["withdrawn"] == 1

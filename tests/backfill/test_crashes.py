@@ -228,9 +228,12 @@ def late_payment(night: Night) -> Night:
     at, customer = about["event_time"][0] - timedelta(seconds=1), json.loads(about["group"][0])["customer_id"]
     arrival = DAY + timedelta(hours=23)
     event = {
-        "transaction_id": "evening", "event_time": iso_text(microseconds(at)), "customer_id": customer,
-        "terminal_id": "another", "amount": "60.00",
-    }  # fmt: skip
+        "transaction_id": "evening",
+        "event_time": iso_text(microseconds(at)),
+        "customer_id": customer,
+        "terminal_id": "another",
+        "amount": "60.00",
+    }
     with Reader(night.settings, night.settings.job_progress_topic) as reader:
         progress = [json.loads(record.value) for record in reader.all()]
     emitted = [record for record in progress if record["kind"] == "job"][-1]
@@ -239,9 +242,14 @@ def late_payment(night: Night) -> Night:
         stamp = microseconds(arrival) // 1000
         sent = client.send(stream.topic, json.dumps(event).encode(), key=customer.encode(), timestamp_ms=stamp).get()
         late = {
-            "stream": stream.name, "event_id": event["transaction_id"], "event_time": event["event_time"],
-            "arrival_time": iso_text(microseconds(arrival)), "partition": 0, "offset": sent.offset, "event": event,
-        }  # fmt: skip
+            "stream": stream.name,
+            "event_id": event["transaction_id"],
+            "event_time": event["event_time"],
+            "arrival_time": iso_text(microseconds(arrival)),
+            "partition": 0,
+            "offset": sent.offset,
+            "event": event,
+        }
         client.send(night.settings.late_events_topic, json.dumps(late).encode()).get()
         client.send(night.settings.job_progress_topic, json.dumps(emitted).encode(), key=b"job").get()
     share = night.history.streams["transactions"]

@@ -23,17 +23,23 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mar
 
 HOUR = 3_600_000_000
 RULE = {
-    "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 2",
+    "id": "busy",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 2",
     "measures": {"n": {"count": "*", "over": "6h"}},
-}  # fmt: skip
+}
 
 
 def payment(happened: int, arrives: int) -> Step:
     """One of ann's. Both: hours of the first day."""
     event = {
-        "transaction_id": f"at-{happened}", "event_time": (microseconds(DAY) + happened * HOUR) // 1000,
-        "customer_id": "ann", "terminal_id": "m1", "amount": 1,
-    }  # fmt: skip
+        "transaction_id": f"at-{happened}",
+        "event_time": (microseconds(DAY) + happened * HOUR) // 1000,
+        "customer_id": "ann",
+        "terminal_id": "m1",
+        "amount": 1,
+    }
     message = Message("transactions", json.dumps(event).encode())
     return Step(microseconds(DAY) + arrives * HOUR, crash=False, rules=(), events=(message,))
 

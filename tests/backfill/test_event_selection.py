@@ -20,9 +20,12 @@ from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM, add
 
 HISTORY = 60
 RULE: dict[str, Any] = {
-    "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 5",
+    "id": "busy",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 5",
     "measures": {"n": {"count": "*", "over": "1h"}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

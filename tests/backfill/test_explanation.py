@@ -14,10 +14,24 @@ from nightjar.rules.alert_schema import ALERT_SCHEMA
 from tests.support.payments import NOON, add, config_of, days, fill, payment, publish
 
 ALERT: dict[str, Any] = {
-    "alert_id": "a1", "revision": 1, "kind": "alert", "rule_id": "limit", "rule_version": 1, "rule_state": "active",
-    "stream": "transactions", "group": '{"customer_id":"ann"}', "event_id": "t1", "event_time": NOON, "measures": "{}",
-    "severity": "high", "text": "", "muted": False, "source": "stream", "emitted_at": NOON, "arrival_date": NOON.date(),
-}  # fmt: skip
+    "alert_id": "a1",
+    "revision": 1,
+    "kind": "alert",
+    "rule_id": "limit",
+    "rule_version": 1,
+    "rule_state": "active",
+    "stream": "transactions",
+    "group": '{"customer_id":"ann"}',
+    "event_id": "t1",
+    "event_time": NOON,
+    "measures": "{}",
+    "severity": "high",
+    "text": "",
+    "muted": False,
+    "source": "stream",
+    "emitted_at": NOON,
+    "arrival_date": NOON.date(),
+}
 RULE = {"id": "limit", "stream": "transactions", "group_by": ["customer_id"], "when": "amount >= 1"}
 
 

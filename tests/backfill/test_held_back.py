@@ -27,12 +27,23 @@ def forged(night: Night) -> str:
     group = {"customer_id": event["customer_id"]}
     alert = alert_id("busy", 1, event["transaction_id"], microseconds(event["event_time"]), canonical(group))
     record = {
-        "alert_id": alert, "revision": 1, "kind": "alert", "rule_id": "busy",
-        "rule_version": 1, "rule_state": "active", "stream": "transactions",
-        "group": group, "event_id": event["transaction_id"],
-        "event_time": iso_text(microseconds(event["event_time"])), "measures": {"n": 9, "spent": "900.00"},
-        "severity": "medium", "text": "", "muted": False, "source": "stream", "emitted_at": iso_text(0),
-    }  # fmt: skip
+        "alert_id": alert,
+        "revision": 1,
+        "kind": "alert",
+        "rule_id": "busy",
+        "rule_version": 1,
+        "rule_state": "active",
+        "stream": "transactions",
+        "group": group,
+        "event_id": event["transaction_id"],
+        "event_time": iso_text(microseconds(event["event_time"])),
+        "measures": {"n": 9, "spent": "900.00"},
+        "severity": "medium",
+        "text": "",
+        "muted": False,
+        "source": "stream",
+        "emitted_at": iso_text(0),
+    }
     with producer(night.settings) as client:
         client.send(night.settings.alerts_topic, json.dumps(record).encode()).get()
     return alert

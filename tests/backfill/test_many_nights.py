@@ -20,9 +20,12 @@ SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 MIDNIGHT = 1_800_057_600 * SECOND // DAY * DAY
 STREAM = declared(("who", "place"), event_id="id", event_time="at", allowed_lateness="10m", max_future_skew="1m")
 RULE = {
-    "id": "twice", "stream": "things", "group_by": ["who"], "when": "n >= 2",
+    "id": "twice",
+    "stream": "things",
+    "group_by": ["who"],
+    "when": "n >= 2",
     "measures": {"n": {"count": "*", "over": "1h"}},
-}  # fmt: skip
+}
 
 
 def played(folder: Path, events: Iterable[tuple[str, int, int]], *rules: dict[str, Any]) -> NightRun:
@@ -77,11 +80,14 @@ def test_an_event_from_before_what_is_kept_changes_nothing_there(tmp_path: Path,
     """S9.3: upkeep has removed what its alerts depend on, so nobody can judge them; they and their violations stand."""
     noon = 12 * HOUR
     events = [
-        ("a", noon, noon), ("b", noon + MINUTE, noon + MINUTE), ("c", noon + 2 * MINUTE, noon + 20 * MINUTE),
-        ("y", 60 * DAY, 60 * DAY), ("z", 60 * DAY + MINUTE, 60 * DAY + MINUTE),
+        ("a", noon, noon),
+        ("b", noon + MINUTE, noon + MINUTE),
+        ("c", noon + 2 * MINUTE, noon + 20 * MINUTE),
+        ("y", 60 * DAY, 60 * DAY),
+        ("z", 60 * DAY + MINUTE, 60 * DAY + MINUTE),
         ("very-late", noon + 30 * SECOND, 60 * DAY + HOUR),
         ("late", 59 * DAY + 23 * HOUR + 30 * MINUTE, 61 * DAY + HOUR),
-    ]  # fmt: skip
+    ]
     run = played(tmp_path, events, RULE | ({"mute": mute} if mute else {}))
     nights, root = run.nights, run.nights.root
     nights.archive(MIDNIGHT + DAY + HOUR)
@@ -107,9 +113,14 @@ def batch(run: NightRun, name: str, happened: int, arrives: int, *messages: Publ
     """The job reads an event of x. happened, arrives: µs after MIDNIGHT."""
     at = MIDNIGHT + arrives
     placed = {
-        "id": name, "at": MIDNIGHT + happened, "who": "x", "place": "p", "arrival": at, "partition": 0,
+        "id": name,
+        "at": MIDNIGHT + happened,
+        "who": "x",
+        "place": "p",
+        "arrival": at,
+        "partition": 0,
         "offset": ord(name) - ord("a"),
-    }  # fmt: skip
+    }
     run.nights.send([placed])
     run.take(Batch(at, [*messages], [placed], at, again=False))
 

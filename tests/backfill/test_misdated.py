@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 RULE = {
-    "id": "twice", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 2",
-    "measures": {"n": {"count": "*", "over": "1h"}}, "effective": "1970-01-01T00:00:00Z",
-}  # fmt: skip
+    "id": "twice",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 2",
+    "measures": {"n": {"count": "*", "over": "1h"}},
+    "effective": "1970-01-01T00:00:00Z",
+}
 
 
 def test_a_misdated_record_costs_its_own_windows_only(spark: "SparkSession", tmp_path: Path) -> None:

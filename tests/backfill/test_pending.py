@@ -16,9 +16,12 @@ from tests.support.lakes import STREAM, add_event, add_run, at, config_of
 
 EIGHTH = at(8)
 RULE = {
-    "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 3",
+    "id": "busy",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 3",
     "measures": {"n": {"count": "*", "over": "1h"}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -33,8 +33,11 @@ def test_values_are_masked_in_measures_and_text() -> None:
     """As a whole value, within a list of values (S2.4), and between other characters in text."""
     measures = '{"n":1,"all":"C1, C12, C123","last":"C12","about":"is C12"}'
     assert json.loads(ANN.masked_json(measures)) == {
-        "n": 1, "all": f"C1, {MASK}, C123", "last": MASK, "about": "is C12",
-    }  # fmt: skip
+        "n": 1,
+        "all": f"C1, {MASK}, C123",
+        "last": MASK,
+        "about": "is C12",
+    }
     assert ANN.masked_json('{"n": 1}') == '{"n": 1}', "as it was"
     assert ANN.masked_in("C12: C123, (C12) and e9", frozenset({"e9"})) == f"{MASK}: C123, ({MASK}) and {MASK}"
 

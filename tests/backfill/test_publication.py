@@ -38,10 +38,21 @@ NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 def corrections(count: int, **changed: Any) -> pl.DataFrame:
     """Corrections of alerts `a0`, `a1`, … about as many customers."""
     row = {
-        "revision": 1, "kind": "alert", "cause": "late_event", "rule_id": "busy", "rule_version": 1,
-        "stream": "transactions", "event_time": NOON, "rule_state": "active", "group": '{"customer_id":"ann"}',
-        "measures": '{"n":3}', "severity": "high", "text": "", "muted": False, **changed,
-    }  # fmt: skip
+        "revision": 1,
+        "kind": "alert",
+        "cause": "late_event",
+        "rule_id": "busy",
+        "rule_version": 1,
+        "stream": "transactions",
+        "event_time": NOON,
+        "rule_state": "active",
+        "group": '{"customer_id":"ann"}',
+        "measures": '{"n":3}',
+        "severity": "high",
+        "text": "",
+        "muted": False,
+        **changed,
+    }
     of = [
         (alert_id("busy", 1, f"e{number}", microseconds(NOON), row["group"]), f"e{number}") for number in range(count)
     ]
@@ -174,11 +185,19 @@ def test_whatever_anybody_writes_to_the_topic_does_not_stop_it(settings: Setting
     ours = correction_record(wanted.row(0, named=True), 0)
     hostile: list[Any] = [
         {"source": "backfill", "alert_id": ours["alert_id"], "revision": 1},
-        {**ours, "alert_id": []}, {**ours, "revision": {}}, {**ours, "revision": True}, {**ours, "measures": [3]},
-        {**ours, "kind": "alarm"}, {**ours, "event_id": "e1"}, {**ours, "source": ["backfill"]},
+        {**ours, "alert_id": []},
+        {**ours, "revision": {}},
+        {**ours, "revision": True},
+        {**ours, "measures": [3]},
+        {**ours, "kind": "alarm"},
+        {**ours, "event_id": "e1"},
+        {**ours, "source": ["backfill"]},
         {**ours, "source": "stream", "text": "another"},
-        [], "text", None, 1e999,
-    ]  # fmt: skip
+        [],
+        "text",
+        None,
+        1e999,
+    ]
     with producer(settings) as client:
         for record in hostile:
             client.send(settings.alerts_topic, json.dumps(record).encode())

@@ -27,11 +27,19 @@ Row = dict[str, Any]
 def content(number: int, spent: int) -> Row:
     """What a violation at event `number` says."""
     return {
-        "alert_id": f"a{number}", "rule_id": "r", "rule_version": 1, "rule_state": "active", "stream": "transactions",
-        "group": '{"customer_id":"ann"}', "event_id": f"e{number}", "event_time": NOON + timedelta(seconds=number),
-        "measures": json.dumps({"spent": spent}), "severity": "high", "text": f"{spent} spent",
+        "alert_id": f"a{number}",
+        "rule_id": "r",
+        "rule_version": 1,
+        "rule_state": "active",
+        "stream": "transactions",
+        "group": '{"customer_id":"ann"}',
+        "event_id": f"e{number}",
+        "event_time": NOON + timedelta(seconds=number),
+        "measures": json.dumps({"spent": spent}),
+        "severity": "high",
+        "text": f"{spent} spent",
         "muted": False,
-    }  # fmt: skip
+    }
 
 
 def record(number: int, spent: int, revision: int = 1, **changed: Any) -> Row:
@@ -64,13 +72,22 @@ def test_each_alert_has_the_outcome_it_should() -> None:
     """Matched, missed, retracted, revised; what the stream took back itself is no alert."""
     true = truth(content(1, 10), content(2, 20), content(3, 30), content(6, 60))
     announced = alerts(
-        record(1, 10), record(3, 31), record(4, 40),
-        record(5, 50), record(5, 50, 2, kind="retraction"),
-        record(6, 60), record(6, 60, 2, kind="retraction"), record(6, 60, 3),
-    )  # fmt: skip
+        record(1, 10),
+        record(3, 31),
+        record(4, 40),
+        record(5, 50),
+        record(5, 50, 2, kind="retraction"),
+        record(6, 60),
+        record(6, 60, 2, kind="retraction"),
+        record(6, 60, 3),
+    )
     assert outcomes(true, announced) == {
-        "a1": "matched", "a2": "missed", "a3": "revised", "a4": "retracted", "a6": "matched",
-    }  # fmt: skip
+        "a1": "matched",
+        "a2": "missed",
+        "a3": "revised",
+        "a4": "retracted",
+        "a6": "matched",
+    }
 
 
 def test_of_a_verdict_values_are_no_difference() -> None:
@@ -118,10 +135,14 @@ def test_a_retraction_repeats_what_it_withdraws() -> None:
 
 
 ANNOUNCED = st.lists(
-    st.tuples(st.integers(0, 4), st.integers(0, 2), st.sampled_from(["alert", "retraction"]),
-              st.sampled_from(["stream", "backfill"])),
+    st.tuples(
+        st.integers(0, 4),
+        st.integers(0, 2),
+        st.sampled_from(["alert", "retraction"]),
+        st.sampled_from(["stream", "backfill"]),
+    ),
     max_size=12,
-)  # fmt: skip
+)
 TRUE = st.dictionaries(st.integers(0, 4), st.integers(0, 2))
 
 

@@ -25,10 +25,16 @@ def payment(offset: int, day: int = 5, **changed: Any) -> dict[str, Any]:
     """A row of the table of events."""
     when = at(day, 10, offset)
     return {
-        "transaction_id": f"t{day}-{offset}", "event_time": when, "customer_id": "ann", "terminal_id": "m",
-        "amount": Decimal(offset), "arrival_time": when, "arrival_date": when.date(), "partition": 0,
+        "transaction_id": f"t{day}-{offset}",
+        "event_time": when,
+        "customer_id": "ann",
+        "terminal_id": "m",
+        "amount": Decimal(offset),
+        "arrival_time": when,
+        "arrival_date": when.date(),
+        "partition": 0,
         "offset": offset + 100 * day,
-    } | changed  # fmt: skip
+    } | changed
 
 
 @pytest.fixture

@@ -147,9 +147,13 @@ STREAMS = load_streams()
 def rule(name: str, over: str = "1h", state: str = "active", group_by: str = "customer_id") -> Rule:
     """A rule with one window."""
     written = {
-        "id": name, "stream": "transactions", "group_by": [group_by], "when": "n >= 2", "state": state,
+        "id": name,
+        "stream": "transactions",
+        "group_by": [group_by],
+        "when": "n >= 2",
+        "state": state,
         "measures": {"n": {"count": "*", "over": over}},
-    }  # fmt: skip
+    }
     return parse_rule(written, STREAMS)
 
 
@@ -174,11 +178,15 @@ def test_the_group_by_of_a_displaced_version_is_judged_where_it_was_in_force() -
 
 LIVES = st.lists(
     st.tuples(
-        st.sampled_from("abc"), st.sampled_from(["1h", "5h", "30h"]), st.sampled_from([*State]),
-        st.integers(0, 20), st.integers(-10, 10),
+        st.sampled_from("abc"),
+        st.sampled_from(["1h", "5h", "30h"]),
+        st.sampled_from([*State]),
+        st.integers(0, 20),
+        st.integers(-10, 10),
     ),
-    min_size=1, max_size=8,
-)  # fmt: skip
+    min_size=1,
+    max_size=8,
+)
 
 
 @given(LIVES, st.sampled_from([0, HOUR, 3 * HOUR]))
@@ -240,9 +248,12 @@ def test_a_history_is_as_short_as_allowed_lateness_was(tmp_path: Path, then: int
 def test_a_shuffle_key_that_was_primed_has_history(tmp_path: Path) -> None:
     """From the event time on that the answer says; one that was not, from that answer on."""
     written = {
-        "id": "r", "stream": "transactions", "group_by": ["amount"], "when": "n > 1",
+        "id": "r",
+        "stream": "transactions",
+        "group_by": ["amount"],
+        "when": "n > 1",
         "measures": {"n": {"count": "*", "over": "30h"}},
-    }  # fmt: skip
+    }
     (accepted,) = answered({STREAM.name: STREAM}, written)
     waits = json.dumps(json.loads(accepted.value) | {"effective": None})
 

@@ -41,9 +41,15 @@ def violation(rule: RuleVersion, event: str, hour: int, measures: str = "{}", fa
     """A staged row."""
     at = from_microseconds(REQUEST.begin + hour * HOUR)
     return {
-        "rule_id": rule.rule.id, "rule_version": rule.version, "event_id": event, "event_time": at, "group": "{}",
-        "text": "", "measures": measures, "failed": failed,
-    }  # fmt: skip
+        "rule_id": rule.rule.id,
+        "rule_version": rule.version,
+        "event_id": event,
+        "event_time": at,
+        "group": "{}",
+        "text": "",
+        "measures": measures,
+        "failed": failed,
+    }
 
 
 @pytest.fixture
@@ -67,16 +73,32 @@ def test_alerts_are_gained_lost_and_changed_where_both_versions_applied(config: 
     """Not before the later one began, nor on another day, nor by an older version, nor without a value."""
     live, shadow = version("live", 2), version("next", 1, 6, state="shadow", shadow_of="live")
     rows = [
-        violation(live, "early", 5), violation(live, "both", 6, '{"n":1}'), violation(shadow, "both", 6, '{"n":1}'),
-        violation(live, "other", 7, '{"n":1}'), violation(shadow, "other", 7, '{"n":2}'), violation(live, "lost", 8),
-        violation(shadow, "gained", 9), violation(shadow, "gained too", 23), violation(shadow, "tomorrow", 24),
-        violation(version("live", 1), "older", 9), violation(shadow, "without", 9, failed="n"),
-    ]  # fmt: skip
+        violation(live, "early", 5),
+        violation(live, "both", 6, '{"n":1}'),
+        violation(shadow, "both", 6, '{"n":1}'),
+        violation(live, "other", 7, '{"n":1}'),
+        violation(shadow, "other", 7, '{"n":2}'),
+        violation(live, "lost", 8),
+        violation(shadow, "gained", 9),
+        violation(shadow, "gained too", 23),
+        violation(shadow, "tomorrow", 24),
+        violation(version("live", 1), "older", 9),
+        violation(shadow, "without", 9, failed="n"),
+    ]
     (found,) = compared(config, [version("live", 1), live, shadow], rows)
     assert found == {
-        "rule_id": "next", "rule_version": 1, "live_rule_id": "live", "live_version": 2, "alerts": 4, "live_alerts": 3,
-        "gained": 2, "lost": 1, "changed": 1, "gained_events": ["gained too", "gained"], "lost_events": ["lost"],
-    }  # fmt: skip
+        "rule_id": "next",
+        "rule_version": 1,
+        "live_rule_id": "live",
+        "live_version": 2,
+        "alerts": 4,
+        "live_alerts": 3,
+        "gained": 2,
+        "lost": 1,
+        "changed": 1,
+        "gained_events": ["gained too", "gained"],
+        "lost_events": ["lost"],
+    }
 
 
 @pytest.mark.parametrize(

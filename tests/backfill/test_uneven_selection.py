@@ -31,11 +31,14 @@ EVENTS = pa.schema(
 )
 RULE = parse_rule(
     {
-        "id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 2",
+        "id": "burst",
+        "stream": "transactions",
+        "group_by": ["customer_id"],
+        "when": "n >= 2",
         "measures": {"n": {"count": "*", "over": "1h"}, "first": {"first": "terminal_id", "over": "30m"}},
     },
     load_streams(),
-)  # fmt: skip
+)
 BEFORE = AT_NOON - DAY
 RULES = RuleSet.of([RULE], BEFORE)
 
@@ -68,10 +71,12 @@ def histories_of_partitions(draw: st.DrawFn) -> History:
         late = draw(st.sampled_from([0, 0, 0, 3, 9, 10, 11, 15, 30]))
         partition = draw(st.integers(0, count - 1))
         of_number = {
-            "transaction_id": f"t{number}", "event_time": NOON + timedelta(minutes=arrived - late),
-            "customer_id": draw(st.sampled_from(["ann", "bob"])), "terminal_id": f"m{number % 3}",
+            "transaction_id": f"t{number}",
+            "event_time": NOON + timedelta(minutes=arrived - late),
+            "customer_id": draw(st.sampled_from(["ann", "bob"])),
+            "terminal_id": f"m{number % 3}",
             "amount": Decimal(1),
-        }  # fmt: skip
+        }
         payment = draw(st.sampled_from(made)) if made and draw(st.integers(0, 5)) == 5 else of_number
         made.append(payment)
         place = {"partition": partition, "offset": len(partitions[partition])}
@@ -101,10 +106,14 @@ def test_every_difference_has_a_cause(history: History) -> None:
     flagged = table.append_column(LATE, pa.array([(e["partition"], e["offset"]) in late for e in events]))
     flagged = flagged.append_column(CONFLICTS, pa.array([False] * len(events)))
     finder = CauseFinder(
-        STREAM, RULES, GroupBy(("customer_id",), HOUR), flagged,
+        STREAM,
+        RULES,
+        GroupBy(("customer_id",), HOUR),
+        flagged,
         published=histories(RULES.versions, {("burst", 1): BEFORE}, Lateness([], 10 * MINUTE)),
-        consumed=dict.fromkeys(range(3), 1 << 40), began={},
-    )  # fmt: skip
+        consumed=dict.fromkeys(range(3), 1 << 40),
+        began={},
+    )
     found = set(finder.causes(differing).get_column("cause"))
     assert found <= {"late_event", "settings_changed"}
     assert not found or late

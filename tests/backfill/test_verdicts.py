@@ -61,9 +61,13 @@ def test_alerts_that_are_left_to_the_stream_are_pending_until_another_outcome(tm
     """Of each alert the row of the latest day before the run's counts."""
     config = config_of(tmp_path)
     row = {
-        "rule_id": "r", "rule_version": 1, "stream": "transactions", "group": '{"customer_id":"ann","ip":"::1"}',
-        "outcome": "missed", "cause": "stream_down",
-    }  # fmt: skip
+        "rule_id": "r",
+        "rule_version": 1,
+        "stream": "transactions",
+        "group": '{"customer_id":"ann","ip":"::1"}',
+        "outcome": "missed",
+        "cause": "stream_down",
+    }
 
     def judged(day: int, alert: str, **changed: object) -> None:
         add(config, RECONCILIATION, [{**row, "day": date(2026, 1, day), "alert_id": alert, **changed}])
@@ -86,9 +90,13 @@ def test_alerts_that_are_left_to_the_stream_are_pending_until_another_outcome(tm
 def test_a_list_of_held_back_alerts_cannot_be_forged_and_has_an_end(tmp_path: Path) -> None:
     """Ids and groups come from events; the rest of a long list is counted."""
     alert = {
-        "alert_id": "a", "rule_id": "r", "rule_version": 1, "group": '{"customer_id":"x\ny"}', "event_id": "e\x1b[2K",
+        "alert_id": "a",
+        "rule_id": "r",
+        "rule_version": 1,
+        "group": '{"customer_id":"x\ny"}',
+        "event_id": "e\x1b[2K",
         "outcome": "missed",
-    }  # fmt: skip
+    }
     text = str(HeldBackError([alert] * 102, where="day 2026-01-05", folder=tmp_path))
     assert text.splitlines()[:2] == [
         "day 2026-01-05: 102 corrections were held back: nobody knows why the alerts differ from the stream's",

@@ -155,8 +155,13 @@ def test_a_cluster_that_gives_no_executor_is_no_wait_for_ever(cluster: SparkClus
         f"NIGHTJAR_{name.upper()}": of if isinstance(of, str) else json.dumps(of) for name, of in given.items()
     }
     ran = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | cluster.own_environment | environment, cwd=PROJECT,
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-c", script],
+        env=os.environ | cluster.own_environment | environment,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert "LakeError" in ran.stderr
     assert "the cluster has provided no executor" in ran.stderr

@@ -18,9 +18,12 @@ def send(place: Place, name: str, amount: int) -> None:
     """A payment of now."""
     now = time.time_ns() // 1000
     event = {
-        "transaction_id": name, "event_time": iso_text(now), "customer_id": "ann", "terminal_id": "m1",
+        "transaction_id": name,
+        "event_time": iso_text(now),
+        "customer_id": "ann",
+        "terminal_id": "m1",
         "amount": amount,
-    }  # fmt: skip
+    }
     place.send([(now, event)])
 
 

@@ -20,9 +20,12 @@ from nightjar.rules.publishing import Answer
 from nightjar.rules.streams import load_streams
 
 WRITTEN = {
-    "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n > 3",
+    "id": "busy",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n > 3",
     "measures": {"n": {"count": "*", "over": "10m"}},
-}  # fmt: skip
+}
 
 
 def test_a_rule_is_published_under_its_id() -> None:

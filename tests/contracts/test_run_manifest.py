@@ -11,10 +11,20 @@ from nightjar.contracts.run_manifest import RUN_MANIFEST, RunManifest, RunState,
 from nightjar.lake.tables import RUNS
 
 WHOLE = RunManifest(
-    "run-1", date(2026, 1, 5), RunState.FINISHED, 1_000_000, 2_000_000, 3_000_000, ("busy",), {"customer_id": ("ann",)},
-    {"alerts": 4}, {("card velocity", 2): "2026-01-01T00:00:00Z", ("waits", 1): None}, {"outcomes": {"matched": 7}},
-    {"gate": 0.5}, "1 correction was held back",
-)  # fmt: skip
+    "run-1",
+    date(2026, 1, 5),
+    RunState.FINISHED,
+    1_000_000,
+    2_000_000,
+    3_000_000,
+    ("busy",),
+    {"customer_id": ("ann",)},
+    {"alerts": 4},
+    {("card velocity", 2): "2026-01-01T00:00:00Z", ("waits", 1): None},
+    {"outcomes": {"matched": 7}},
+    {"gate": 0.5},
+    "1 correction was held back",
+)
 BARE = RunManifest("run-2", date(2026, 1, 6), RunState.FAILED, 1, 2)
 
 
@@ -38,10 +48,16 @@ def test_a_row_as_a_record_matches_the_schema(manifest: RunManifest) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("day", None), ("state", "running"), ("finished_at", None), ("rules", "[1]"), ("rules", '{"busy": null}'),
-        ("counts", "{"), ("only_groups", "3"), ("only_rules", "3"),
+        ("day", None),
+        ("state", "running"),
+        ("finished_at", None),
+        ("rules", "[1]"),
+        ("rules", '{"busy": null}'),
+        ("counts", "{"),
+        ("only_groups", "3"),
+        ("only_rules", "3"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_manifest_is_none(name: str, value: Any) -> None:
     """Nothing is raised."""
     assert read_manifest(WHOLE.row() | {name: value}) is None

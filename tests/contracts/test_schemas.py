@@ -37,10 +37,14 @@ STREAMS = load_streams()
 STREAM = STREAMS["transactions"]
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 MESSAGE = {
-    "id": "any", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 0", "effective": "2026-01-01",
+    "id": "any",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "amount > 0",
+    "effective": "2026-01-01",
     "measures": {"spent": {"sum": "amount", "over": "1h"}, "usual": {"avg": "amount", "over": "1h"}},
     "description": "{spent}",
-}  # fmt: skip
+}
 
 
 def valid(name: str, value: bytes | str) -> dict[str, Any]:
@@ -165,8 +169,11 @@ def test_endings() -> None:
         read = read_answer(value)
         assert read is not None
         assert (read.answer, read.rule_version, read.superseded, read.primed) == (
-            status.answer, status.rule_version, status.superseded, status.primed,
-        )  # fmt: skip
+            status.answer,
+            status.rule_version,
+            status.superseded,
+            status.primed,
+        )
         assert shown(value) is not None
     assert read_answer(encoded(record | {"priming": "../../etc"})) is None
     assert read_answer(encoded(record | {"status": "SUPERSEDED"})) is None
@@ -193,10 +200,18 @@ def test_reports() -> None:
     spark = {"numInputRows": 3, "batchId": 7, "durationMs": {"triggerExecution": 20, "addBatch": 10}}
     for batches in ([], [spark]):
         report = {
-            "kind": "job", "state": "running", "run_id": "i", "process": 1, "at": 5, "skew": None,
-            **batches_report(batches), "lag": lag_report({"transactions": [PartitionProgress(1, 3, 5)]}, 10),
-            "consumed": {"transactions": {0: 7}}, "began": {}, "rules": {"versions": 1, "answers": 2, "skipped": 0},
-        }  # fmt: skip
+            "kind": "job",
+            "state": "running",
+            "run_id": "i",
+            "process": 1,
+            "at": 5,
+            "skew": None,
+            **batches_report(batches),
+            "lag": lag_report({"transactions": [PartitionProgress(1, 3, 5)]}, 10),
+            "consumed": {"transactions": {0: 7}},
+            "began": {},
+            "rules": {"versions": 1, "answers": 2, "skipped": 0},
+        }
         value = json.dumps(report).encode()
         Draft202012Validator(schemas()["job_report"]).validate(json.loads(value))
         assert read_report(value) == json.loads(value)

@@ -95,8 +95,7 @@ def test_no_secret_is_in_a_command_line_or_in_what_airflow_shows(running: LocalA
     lines = " ".join(" ".join(process.cmdline()) for process in ours)
     assert not any(secret in lines for secret in (SECRET, *passwords))
     run = running.client.trigger(DAG, {"day": "2026-01-07"})
-    paths = (f"dags/{DAG}/details", f"dags/{DAG}/tasks", f"dags/{DAG}/dagRuns/{run}/taskInstances",
-             f"dagSources/{DAG}")  # fmt: skip
+    paths = (f"dags/{DAG}/details", f"dags/{DAG}/tasks", f"dags/{DAG}/dagRuns/{run}/taskInstances", f"dagSources/{DAG}")
     shown = json.dumps([running.client._ask("GET", path) for path in paths])
     assert "stage_arguments" in shown
     assert SECRET not in shown

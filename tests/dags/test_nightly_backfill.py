@@ -78,9 +78,15 @@ def test_reading_it_imports_nothing_heavy(seen: dict[str, Any]) -> None:
 def test_the_stages_follow_one_another(seen: dict[str, Any]) -> None:
     """Each is a task of its own, in the lake's pool, with something to read for whoever is on call."""
     assert {name: task["after"] for name, task in seen["tasks"].items()} == {
-        "form": [], "archive": ["form"], "pending": ["archive"], "evaluate": ["archive", "pending"],
-        "gate": ["evaluate"], "reconcile": ["gate"], "publish": ["reconcile"], "night": ["pending", "publish"],
-    }  # fmt: skip
+        "form": [],
+        "archive": ["form"],
+        "pending": ["archive"],
+        "evaluate": ["archive", "pending"],
+        "gate": ["evaluate"],
+        "reconcile": ["gate"],
+        "publish": ["reconcile"],
+        "night": ["pending", "publish"],
+    }
     kinds = {"form": "CheckForm", "pending": "PendingDays", "night": "EmptyOperator"}
     for name, task in seen["tasks"].items():
         assert task["type"] == kinds.get(name, "Stage")
@@ -136,9 +142,18 @@ def test_every_task_asks_for_its_stage(seen: dict[str, Any]) -> None:
 def test_the_values_of_the_form_become_arguments(seen: dict[str, Any]) -> None:
     """As a list, through Airflow's own rendering."""
     assert seen["asked"] == [
-        "gate", "--run-id", "a-run", "--day", "2026-01-05", "--rules", "a,b", "--groups", "customer_id=c1",
-        "--dry-run", "--no-publish",
-    ]  # fmt: skip
+        "gate",
+        "--run-id",
+        "a-run",
+        "--day",
+        "2026-01-05",
+        "--rules",
+        "a,b",
+        "--groups",
+        "customer_id=c1",
+        "--dry-run",
+        "--no-publish",
+    ]
 
 
 def test_only_exit_code_3_is_a_verdict(airflow: Airflow) -> None:

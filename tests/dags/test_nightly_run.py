@@ -95,10 +95,14 @@ def test_a_night_brings_a_day_from_kafka_to_its_results(
     assert (ended["state"], ended["tasks"], ended["rules"]) == ("success", tasks, "busy")
     run_id = ended["result"].pop("run")
     assert ended["result"] == {
-        "day": "2026-01-05", "alerts": 0, "matched": 0, "corrections": {"stream_down": 1}, "published": 0,
+        "day": "2026-01-05",
+        "alerts": 0,
+        "matched": 0,
+        "corrections": {"stream_down": 1},
+        "published": 0,
         "held_back": 0,
         "data_docs": f"https://airflow.example/base/plugin/data-docs/base/data-docs/index.html#{run_id}",
-    }  # fmt: skip
+    }
 
     lake = tmp_path / "data" / "lake"
     (run,) = scan(lake, RUNS).collect().to_dicts()

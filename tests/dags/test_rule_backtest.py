@@ -92,9 +92,12 @@ def test_what_there_is_to_see_of_it(airflow: Airflow) -> None:
         assert "**Fails**" in task[3]
         assert f"| {name} |" in seen["doc"]
     assert seen["accepted"] == {
-        "rules": [True, False, False, False], "first": [True, False, False, False], "last": [True, False],
-        "threshold": [True, True, True, True], "reason": [True, False, False, False],
-    }  # fmt: skip
+        "rules": [True, False, False, False],
+        "first": [True, False, False, False],
+        "last": [True, False],
+        "threshold": [True, True, True, True],
+        "reason": [True, False, False, False],
+    }
     assert not seen["scheduled"]
 
 

@@ -56,12 +56,25 @@ def test_arguments_are_what_was_asked_for(params: dict[str, Any], expected: list
 @pytest.mark.parametrize(
     "params",
     [
-        {"rules": ["--dry-run"]}, {"rules": ["a,b"]}, {"rules": ["Burst"]}, {"rules": ["a\n"]}, {"rules": [["a"]]},
-        {"groups": ["customer_id"]}, {"groups": ["=c1"]}, {"groups": ["a=b;c=d"]}, {"groups": ["a=b c"]},
-        {"groups": ["a=b,"]}, {"groups": ["--x=1"]}, {"groups": ["a=$(reboot)"]},
-        {"day": "2026-02-30"}, {"day": "today"}, {"day": "20260101"}, {"day": ""}, {"day": "2026-01-01\n"},
+        {"rules": ["--dry-run"]},
+        {"rules": ["a,b"]},
+        {"rules": ["Burst"]},
+        {"rules": ["a\n"]},
+        {"rules": [["a"]]},
+        {"groups": ["customer_id"]},
+        {"groups": ["=c1"]},
+        {"groups": ["a=b;c=d"]},
+        {"groups": ["a=b c"]},
+        {"groups": ["a=b,"]},
+        {"groups": ["--x=1"]},
+        {"groups": ["a=$(reboot)"]},
+        {"day": "2026-02-30"},
+        {"day": "today"},
+        {"day": "20260101"},
+        {"day": ""},
+        {"day": "2026-01-01\n"},
     ],
-)  # fmt: skip
+)
 def test_what_does_not_match_its_pattern_is_refused(params: dict[str, Any]) -> None:
     """Also where the form's own validation was passed by."""
     with pytest.raises(SubmissionError) as refused:

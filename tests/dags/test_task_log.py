@@ -40,21 +40,38 @@ def test_short_messages_are_a_line_and_nested_ones_several() -> None:
         "alerts": [f"{'a' * 32} of far_away version 2: missed"] * 2,
     }
     assert [text for _, text in shown(message("differences", **nested))] == [
-        "differences", "  by rule:", "    far_away: missed (late_event) 3", "  alerts:",
+        "differences",
+        "  by rule:",
+        "    far_away: missed (late_event) 3",
+        "  alerts:",
         *[f"    {'a' * 32} of far_away version 2: missed"] * 2,
-    ]  # fmt: skip
+    ]
 
 
 def test_levels_are_kept() -> None:
     """Of our messages, of errors with their indented lines, and of Spark's."""
     lines = [
-        message("a day is pending", "warning"), "error: 1 expectation does not hold", "  - row 1", "  - row 2",
-        "something else", "26/11/21 00:41:00 WARN TaskSetManager: Lost task", "26/11/21 00:41:00 ERROR Executor: gone",
+        message("a day is pending", "warning"),
+        "error: 1 expectation does not hold",
+        "  - row 1",
+        "  - row 2",
+        "something else",
+        "26/11/21 00:41:00 WARN TaskSetManager: Lost task",
+        "26/11/21 00:41:00 ERROR Executor: gone",
         message("the stage crashed", "error", stage="gate", traceback="Traceback\n  File x"),
-    ]  # fmt: skip
+    ]
     assert [level for level, _ in shown(*lines)] == [
-        "WARNING", "ERROR", "ERROR", "ERROR", "INFO", "WARNING", "ERROR", "ERROR", "ERROR", "ERROR",
-    ]  # fmt: skip
+        "WARNING",
+        "ERROR",
+        "ERROR",
+        "ERROR",
+        "INFO",
+        "WARNING",
+        "ERROR",
+        "ERROR",
+        "ERROR",
+        "ERROR",
+    ]
     assert shown(*lines)[-1] == ("ERROR", "  File x")
 
 

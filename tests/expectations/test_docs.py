@@ -43,19 +43,29 @@ def result_of(
         }
         results.append(
             {
-                "success": not wrong, "expectation_config": config, "result": {} if wrong and problem else found,
-                "meta": {}, "exception_info": raised,
+                "success": not wrong,
+                "expectation_config": config,
+                "result": {} if wrong and problem else found,
+                "meta": {},
+                "exception_info": raised,
             }
-        )  # fmt: skip
+        )
     good = sum(each["success"] for each in results)
     statistics = {
-        "evaluated_expectations": len(results), "successful_expectations": good,
-        "unsuccessful_expectations": len(results) - good, "success_percent": 100 * good / len(results),
-    }  # fmt: skip
+        "evaluated_expectations": len(results),
+        "successful_expectations": good,
+        "unsuccessful_expectations": len(results) - good,
+        "success_percent": 100 * good / len(results),
+    }
     validation = {
-        "success": good == len(results), "results": results, "suite_name": suite.name, "suite_parameters": {},
-        "statistics": statistics, "meta": {"great_expectations_version": "1.24.1"}, "id": None,
-    }  # fmt: skip
+        "success": good == len(results),
+        "results": results,
+        "suite_name": suite.name,
+        "suite_parameters": {},
+        "statistics": statistics,
+        "meta": {"great_expectations_version": "1.24.1"},
+        "id": None,
+    }
     return Checked(suite.name, (), validation)
 
 
@@ -221,12 +231,22 @@ def test_a_browser_shows_them_without_a_network(tmp_path: Path) -> None:
     for shown, expected in ((index, "Night of 2026-01-05"), (page, "violated by 1 row")):
         browser = subprocess.run(
             [
-                "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
-                "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'chromium'}", "--virtual-time-budget=4000",
-                "--dump-dom", shown.as_uri(),
+                "chromium",
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--enable-logging=stderr",
+                f"--user-data-dir={tmp_path / 'chromium'}",
+                "--virtual-time-budget=4000",
+                "--dump-dom",
+                shown.as_uri(),
             ],
-            capture_output=True, text=True, timeout=120, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
         assert expected in browser.stdout
         assert "<title>owned" not in browser.stdout
         assert "Uncaught" not in browser.stderr

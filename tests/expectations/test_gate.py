@@ -79,8 +79,9 @@ def test_parts_are_as_good_as_the_whole() -> None:
     compared = [compared_or_why(EVENTS_SUITE, each, spoiled) for each in EVENTS_SUITE.expectations if each.key]
     assert summed(EVENTS_SUITE, EVENTS.columns, pa.concat_tables([*parts, *compared])) == whole
     assert {found.expectation: found.observed for found in whole if found.observed} == {
-        "event_time_given": 2, "arrival_known": 1,
-    }  # fmt: skip
+        "event_time_given": 2,
+        "arrival_known": 1,
+    }
 
 
 def test_each_expectation_on_events_can_break() -> None:
@@ -107,25 +108,41 @@ def test_each_expectation_on_events_can_break() -> None:
     checked = checked_of(EVENTS_SUITE, events(spoiled, wider=True))
     offsets = checked_of(offsets_suite(STREAM.name), gaps)
     assert broken(checked) == {
-        "columns": 1, "event_id_given": 1, "event_time_given": 1, "event_time_within_skew": 1, "event_time_sane": 1,
-        "rejected_explained": 1, "arrival_known": 1, "amount_in_precision": 1, "few_rejected": 3,
-        "coordinates_unique": 1, "event_id_names_one_event": 1,
-    }  # fmt: skip
+        "columns": 1,
+        "event_id_given": 1,
+        "event_time_given": 1,
+        "event_time_within_skew": 1,
+        "event_time_sane": 1,
+        "rejected_explained": 1,
+        "arrival_known": 1,
+        "amount_in_precision": 1,
+        "few_rejected": 3,
+        "coordinates_unique": 1,
+        "event_id_names_one_event": 1,
+    }
     assert broken(checked).keys() == {found.expectation for found in checked.findings}
     assert finding(checked, "event_time_within_skew").examples == (
         {
-            "partition": "1", "offset": "102", "arrival_time": "2026-01-05 12:05:00", "rejected": None, "detail": None,
-            "transaction_id": "t5", "event_time": "2026-01-05 12:06:00.000001", "customer_id": "c2",
-            "terminal_id": "m", "amount": "5.0000",
+            "partition": "1",
+            "offset": "102",
+            "arrival_time": "2026-01-05 12:05:00",
+            "rejected": None,
+            "detail": None,
+            "transaction_id": "t5",
+            "event_time": "2026-01-05 12:06:00.000001",
+            "customer_id": "c2",
+            "terminal_id": "m",
+            "amount": "5.0000",
         },
-    )  # fmt: skip
+    )
     assert finding(checked, "columns").examples == (
         {"column": "amount", "declared": "decimal(12,2)", "found": "decimal(20,4)"},
     )
     twice = finding(checked, "coordinates_unique").examples
     assert [(row["partition"], row["offset"], row["transaction_id"]) for row in twice] == [
-        ("1", "105", "t11"), ("1", "105", "t13"),
-    ]  # fmt: skip
+        ("1", "105", "t11"),
+        ("1", "105", "t13"),
+    ]
     same_id = finding(checked, "event_id_names_one_event").examples
     assert [(row["transaction_id"], row["offset"]) for row in same_id] == [("t17", "107"), ("t17", "108")]
     assert next(iter(same_id[0])) == "transaction_id", "the key stands first"
@@ -162,9 +179,15 @@ def test_each_expectation_on_violations_can_break() -> None:
     }
     checked = checked_of(violations_suite(), held_against_events(violations(spoiled)))
     assert broken(checked) == {
-        "alert_id_true": 2, "event_exists": 2, "group_true": 3, "version_effective": 2, "condition_true": 2,
-        "group_json": 1, "measures_json": 1, "alert_id_unique": 1,
-    }  # fmt: skip
+        "alert_id_true": 2,
+        "event_exists": 2,
+        "group_true": 3,
+        "version_effective": 2,
+        "condition_true": 2,
+        "group_json": 1,
+        "measures_json": 1,
+        "alert_id_unique": 1,
+    }
     assert broken(checked).keys() | {"columns"} == {found.expectation for found in checked.findings}
     twice = finding(checked, "alert_id_unique").examples
     assert [(row["alert_id"], row["event_id"]) for row in twice] == [(rows[8]["alert_id"], rows[8]["event_id"])] * 2
@@ -181,9 +204,15 @@ def test_each_expectation_on_outcomes_can_break() -> None:
     }
     checked = checked_of(reconciliation_suite(6, 6), outcomes(spoiled).drop("event_time"))
     assert broken(checked) == {
-        "columns": 1, "outcome_known": 1, "cause_where_differing": 1, "cause_known": 1, "explained": 1,
-        "violations_add_up": 1, "alerts_add_up": 1, "alert_id_unique": 1,
-    }  # fmt: skip
+        "columns": 1,
+        "outcome_known": 1,
+        "cause_where_differing": 1,
+        "cause_known": 1,
+        "explained": 1,
+        "violations_add_up": 1,
+        "alerts_add_up": 1,
+        "alert_id_unique": 1,
+    }
     assert broken(checked).keys() == {found.expectation for found in checked.findings}
     (example,) = finding(checked, "explained").examples
     assert example["alert_id"] == "a5"
@@ -239,8 +268,9 @@ def test_findings_are_counted_by_severity() -> None:
         )
 
     assert by_severity([of("critical", 2, 0), of("warning", 1, 2), of("critical", 1, 0)]) == {
-        "critical": {"held": 3, "broken": 0}, "warning": {"held": 1, "broken": 2},
-    }  # fmt: skip
+        "critical": {"held": 3, "broken": 0},
+        "warning": {"held": 1, "broken": 2},
+    }
     assert by_severity([]) == {}
 
 

@@ -25,10 +25,13 @@ def test_a_folder_without_a_commit_is_no_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "_last_checkpoint", f"{10:020}.checkpoint.parquet", f"{10:020}.checkpoint.{1:010}.{2:010}.parquet",
-        f"{10:020}.checkpoint.0f7c.json", f"{10:020}.{12:020}.compacted.json",
+        "_last_checkpoint",
+        f"{10:020}.checkpoint.parquet",
+        f"{10:020}.checkpoint.{1:010}.{2:010}.parquet",
+        f"{10:020}.checkpoint.0f7c.json",
+        f"{10:020}.{12:020}.compacted.json",
     ],
-)  # fmt: skip
+)
 def test_a_log_of_checkpoints_is_a_table(tmp_path: Path, name: str) -> None:
     """Delta removes the JSON commits that a checkpoint covers."""
     log = tmp_path / RULES.name / "_delta_log"

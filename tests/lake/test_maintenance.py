@@ -181,8 +181,13 @@ def test_what_was_written_before_is_not_written_again(tmp_path: Path) -> None:
 def test_retention_keeps_what_a_backfill_may_need(tmp_path: Path) -> None:
     """The pending days, and the widest window before them; an unknown table and a lake that is none are named."""
     config = config_of(tmp_path / "lake")
-    rule = {"id": "r", "stream": STREAM.name, "group_by": ["customer_id"], "when": "n > 1",
-            "measures": {"n": {"count": "*", "over": "90d"}}}  # fmt: skip
+    rule = {
+        "id": "r",
+        "stream": STREAM.name,
+        "group_by": ["customer_id"],
+        "when": "n > 1",
+        "measures": {"n": {"count": "*", "over": "90d"}},
+    }
     (answer,) = answered({STREAM.name: STREAM}, rule)
     value = pl.read_ndjson(answer.value).select("status", "rule_id", "rule_version", "message", "route").to_dicts()[0]
     text = pa.array([answer.value.decode()])
@@ -220,8 +225,12 @@ def test_the_whole_lake_is_looked_after(tmp_path: Path) -> None:
         add_run(config, date(2026, 1, 5), datetime(2026, 1, 6, tzinfo=UTC), run_id=name, state=state.value)
     done = list(upkeep(load_settings(lake_retention={"quarantine": "40d"}), config, microseconds(now)))
     assert {each.table for each in done} == {
-        "events_transactions", "quarantine", "reconciliation", "archives", "runs",
-    }  # fmt: skip
+        "events_transactions",
+        "quarantine",
+        "reconciliation",
+        "archives",
+        "runs",
+    }
     (quarantine,) = [each for each in done if each.table == "quarantine"]
     assert quarantine.removed_rows == 15
     assert reasons(config.lake.root) == []

@@ -25,10 +25,19 @@ from tests.support.payments import fill
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 SOUND = json.dumps({"transactions": {"0": 5, "1": 7}})
 BROKEN = [
-    "", "{", "[]", "5", '{"transactions": 5}', '{"transactions": {"x": 5}}', '{"transactions": {"0": -1}}',
-    '{"transactions": {"0": 1.5}}', '{"transactions": {"0": true}}', '{"transactions": {"0": "5"}}',
-    '{"transactions": {"0": 9223372036854775808}}', "[" * 100_000,
-]  # fmt: skip
+    "",
+    "{",
+    "[]",
+    "5",
+    '{"transactions": 5}',
+    '{"transactions": {"x": 5}}',
+    '{"transactions": {"0": -1}}',
+    '{"transactions": {"0": 1.5}}',
+    '{"transactions": {"0": true}}',
+    '{"transactions": {"0": "5"}}',
+    '{"transactions": {"0": 9223372036854775808}}',
+    "[" * 100_000,
+]
 
 
 @pytest.mark.parametrize("name", ["consumed", "began"])
@@ -58,20 +67,33 @@ def test_what_was_announced_comes_back_word_for_word(tmp_path: Path) -> None:
     declared = {"event_id": "id", "event_time": "at", "entities": ["who"], "fields": fields}
     streams = streams_from_mapping({"things": declared}, "here")
     rule = {
-        "id": "any", "stream": "things", "group_by": ["who", "ratio"], "when": "TRUE",
-        "measures": {"usual": {"avg": "ratio", "over": "1h"}}, "effective": "2024-01-01T00:00:00Z",
-    }  # fmt: skip
+        "id": "any",
+        "stream": "things",
+        "group_by": ["who", "ratio"],
+        "when": "TRUE",
+        "measures": {"usual": {"avg": "ratio", "over": "1h"}},
+        "effective": "2024-01-01T00:00:00Z",
+    }
     book = RuleBook(streams)
     for answer in answered(streams, rule):
         fold(book, answer)
     events = pa.Table.from_pylist(
         [
-            {"id": f"t{ratio}", "at": NOON, "who": "ann", "ratio": ratio, "arrival_time": NOON, "partition": 0,
-             "offset": 0, SENT_AT: None, PRIMARY: True}
+            {
+                "id": f"t{ratio}",
+                "at": NOON,
+                "who": "ann",
+                "ratio": ratio,
+                "arrival_time": NOON,
+                "partition": 0,
+                "offset": 0,
+                SENT_AT: None,
+                PRIMARY: True,
+            }
             for ratio in (1e16, 0.1, -0.0, 1e-7, 5e-324)
         ],
         events_schema(streams["things"]),
-    )  # fmt: skip
+    )
     advance = Engine(streams["things"], book.ruleset).advance(events)
     reported = alert_records("alerts", advance.alerts, sent_at_of(events, advance.rows.alerts), 0)
     read = [JsonReader(ALERTS).row(value.encode()) for value in reported.column("value").to_pylist()]

@@ -40,17 +40,23 @@ NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0
 MINUTE = 60_000_000
 QUIET = Stages(Console(file=io.StringIO()))
 OLD_RULE = {
-    "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 2 AND spent > 15",
+    "id": "busy",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 2 AND spent > 15",
     "measures": {"n": {"count": "*", "over": "2h"}, "spent": {"sum": "amount", "over": "2h"}},
-}  # fmt: skip
+}
 NEW_RULE = {
-    "id": "devices", "stream": "transactions", "group_by": ["customer_id"],
+    "id": "devices",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
     "when": "devices >= 2 OR (device IS NULL AND without >= 3)",
     "measures": {
-        "devices": {"count_distinct": "device", "over": "2h"}, "fees": {"sum": "fee", "over": "2h"},
+        "devices": {"count_distinct": "device", "over": "2h"},
+        "fees": {"sum": "fee", "over": "2h"},
         "without": {"count": "*", "over": "2h", "where": "device IS NULL"},
     },
-}  # fmt: skip
+}
 Streams = Mapping[str, Stream]
 
 
@@ -60,9 +66,12 @@ def step(minute: int, *events: dict[str, Any], rules: tuple[dict[str, Any], ...]
     for number, given in enumerate(events):
         at = given.pop("minute", minute)
         event = {
-            "transaction_id": f"t{minute}-{number}", "event_time": iso_text(NOON + at * MINUTE), "customer_id": "ann",
-            "terminal_id": "m1", "amount": "10.00",
-        }  # fmt: skip
+            "transaction_id": f"t{minute}-{number}",
+            "event_time": iso_text(NOON + at * MINUTE),
+            "customer_id": "ann",
+            "terminal_id": "m1",
+            "amount": "10.00",
+        }
         made.append(Message("transactions", json.dumps(event | given).encode()))
     published = tuple(json.dumps(rule).encode() for rule in rules)
     return Step(NOON + minute * MINUTE, crash=crash, rules=published, events=tuple(made))

@@ -35,5 +35,8 @@ def test_hours_long_past_are_forgotten(monkeypatch: Any) -> None:
     monkeypatch.setattr(alert_cap, "_REMEMBERED", 1)
     cap = AlertCap(1)
     assert [cap.admits(record("r", hour, number)) for hour, number in ((9, 0), (9, 1), (10, 0), (9, 1))] == [
-        True, False, True, True,
-    ]  # fmt: skip
+        True,
+        False,
+        True,
+        True,
+    ]

@@ -17,11 +17,22 @@ from nightjar.rules.versions import Approval, RuleVersion
 
 MONDAY = date(2026, 1, 5)
 RULE = Rule.model_validate(
-    {"id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "payments >= 3",
-     "measures": {"payments": {"count": "*", "over": "10m"}}, "author": "ann", "reason": "copied cards"}
-)  # fmt: skip
-LIVE = RuleVersion(RULE.model_copy(update={"when": "payments >= 5", "author": "bob", "reason": "a first try"}),
-                   2, 1_767_571_200_000_000, approval=Approval("cem", "it is time"))  # fmt: skip
+    {
+        "id": "burst",
+        "stream": "transactions",
+        "group_by": ["customer_id"],
+        "when": "payments >= 3",
+        "measures": {"payments": {"count": "*", "over": "10m"}},
+        "author": "ann",
+        "reason": "copied cards",
+    }
+)
+LIVE = RuleVersion(
+    RULE.model_copy(update={"when": "payments >= 5", "author": "bob", "reason": "a first try"}),
+    2,
+    1_767_571_200_000_000,
+    approval=Approval("cem", "it is time"),
+)
 
 
 def points(*found: tuple[float, int]) -> list[Point]:
@@ -38,14 +49,20 @@ def examples(count: int) -> list[Example]:
 
 
 FOUND = BacktestResult(
-    rule=RULE, live=None, days=[MONDAY + timedelta(days=n) for n in range(3)], alerts=108, by_day=[36, 31, 41],
-    groups=40, top_groups=[('{"customer_id":"c7"}', 6)], overlaps=[], change=None, quality=None,
+    rule=RULE,
+    live=None,
+    days=[MONDAY + timedelta(days=n) for n in range(3)],
+    alerts=108,
+    by_day=[36, 31, 41],
+    groups=40,
+    top_groups=[('{"customer_id":"c7"}', 6)],
+    overlaps=[],
+    change=None,
+    quality=None,
     curve=Curve("payments", ">=", 3.0, points((6, 25), (5, 40), (4, 63), (3, 108)), {10: Point(6, 25, None)}),
     examples=examples(50),
-)  # fmt: skip
-AGAINST_LIVE = replace(
-    FOUND, live=LIVE, change=Change(2, 90, [30, 30, 30], 80, 28, 10, 3, examples(28), examples(10))
-)  # fmt: skip
+)
+AGAINST_LIVE = replace(FOUND, live=LIVE, change=Change(2, 90, [30, 30, 30], 80, 28, 10, 3, examples(28), examples(10)))
 
 
 @pytest.fixture
@@ -158,10 +175,15 @@ def test_nothing_that_somebody_wrote_is_markup(page: Page) -> None:
     rule = RULE.model_copy(update={"author": evil, "reason": evil, "description": evil})
     quality = Quality(4, 2, 108, {evil: (2, 4)})
     hostile = replace(
-        AGAINST_LIVE, curve=None, rule=rule,
+        AGAINST_LIVE,
+        curve=None,
+        rule=rule,
         live=replace(LIVE, rule=rule.model_copy(update={"when": "TRUE"}), approval=Approval(evil, evil)),
-        examples=[example], top_groups=[(evil, 1)], quality=quality, overlaps=[Overlap("other", 2, 1)],
-    )  # fmt: skip
+        examples=[example],
+        top_groups=[(evil, 1)],
+        quality=quality,
+        overlaps=[Overlap("other", 2, 1)],
+    )
     text = page.of(hostile, reason=evil)
     assert "&lt;script" in text
     assert not re.search(r"<script|<link|<img|<iframe|@import|\u202e", text)

@@ -117,9 +117,13 @@ def test_a_task_fails_with_its_input(spark: "SparkSession", tmp_path: Path) -> N
     jvm: Any = spark._jvm
     schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(OUTPUT_SCHEMA)
     broken = spark.range(0, 1, 1, 1).selectExpr(
-        "'events' topic", "0 partition", "id offset", "raise_error('the broker is gone') timestamp",
-        "cast('x' as binary) value", "id sent_at",
-    )  # fmt: skip
+        "'events' topic",
+        "0 partition",
+        "id offset",
+        "raise_error('the broker is gone') timestamp",
+        "cast('x' as binary) value",
+        "id sent_at",
+    )
     output = broken.withColumn("timestamp", broken.timestamp.cast("bigint"))._jdf.mapPartitions(
         jvm.nightjar.EngineBridge(str(tmp_path / "s")), jvm.org.apache.spark.sql.Encoders.row(schema)
     )

@@ -65,9 +65,17 @@ def test_json_is_json_in_ascii(capsys: pytest.CaptureFixture[str], value: Any, t
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(37.340666666666664, "37.34"), (1234.5, "1,234.50"), (0.0, "0.00"), (0.00123, "0.0012"), (3, "3"),
-     (1e300, "1e+300"), ("37.340666", "37.340666"), ({"n": 3, "mean": 0.5, "last": None}, "n 3, mean 0.50, last null")],
-)  # fmt: skip
+    [
+        (37.340666666666664, "37.34"),
+        (1234.5, "1,234.50"),
+        (0.0, "0.00"),
+        (0.00123, "0.0012"),
+        (3, "3"),
+        (1e300, "1e+300"),
+        ("37.340666", "37.340666"),
+        ({"n": 3, "mean": 0.5, "last": None}, "n 3, mean 0.50, last null"),
+    ],
+)
 def test_measures_have_the_digits_a_person_needs(value: Any, text: str) -> None:
     """Doubles two after the point; all else is exact."""
     assert readable(value) == text

@@ -83,8 +83,11 @@ def test_what_no_late_event_explains_is_found(history: DemoHistory, ruleset: Rul
 def test_numbers_are_compared_by_their_digits() -> None:
     """A decimal keeps its zeros and a double all its digits."""
     assert exact_json(json.dumps({"a": 1.10, "b": 3, "c": "7.00", "d": None})) == {
-        "a": "1.1", "b": "3", "c": "7.00", "d": None,
-    }  # fmt: skip
+        "a": "1.1",
+        "b": "3",
+        "c": "7.00",
+        "d": None,
+    }
 
 
 def test_tally_keeps_the_highest_revision_and_counts_each_once() -> None:

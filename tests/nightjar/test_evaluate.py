@@ -124,9 +124,17 @@ def test_ten_rules_agree_with_duckdb_on_every_row() -> None:
 def test_violations_are_written_and_summed_up(folder: Path) -> None:
     """The readme's first minute: one file of rules, one of events, one of violations."""
     done = run(
-        "evaluate", "--stream", "transactions", "--rules", "rules.yaml", "--events", "events.csv", "--out", "v.parquet",
+        "evaluate",
+        "--stream",
+        "transactions",
+        "--rules",
+        "rules.yaml",
+        "--events",
+        "events.csv",
+        "--out",
+        "v.parquet",
         folder=folder,
-    )  # fmt: skip
+    )
     assert pq.read_schema(folder / "v.parquet").equals(RESULT_SCHEMA)
     (row,) = pq.read_table(folder / "v.parquet").to_pylist()
     assert (row["rule_id"], row["event_id"], row["violated"]) == ("spending", "2", True)
@@ -140,9 +148,19 @@ def test_violations_are_written_and_summed_up(folder: Path) -> None:
 def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
     """With --measures every event has a row, and --json prints the counts for a program."""
     done = run(
-        "evaluate", "--stream", "transactions", "--rules", "rules.yaml", "--events", "events.csv", "--out", "v.parquet",
-        "--measures", "--json", folder=folder,
-    )  # fmt: skip
+        "evaluate",
+        "--stream",
+        "transactions",
+        "--rules",
+        "rules.yaml",
+        "--events",
+        "events.csv",
+        "--out",
+        "v.parquet",
+        "--measures",
+        "--json",
+        folder=folder,
+    )
     assert json.loads(done.stdout) == {
         "out": "v.parquet",
         "rows": 3,
@@ -262,9 +280,20 @@ def test_overflow_is_reported(folder: Path) -> None:
     rows = [f"x{i},2026-01-05T12:{i:02d}:00Z,7,3,{10**18 - 1}" for i in range(10)]
     (folder / "events.csv").write_text("\n".join([EVENTS.splitlines()[0], *rows]) + "\n")
     done = run(
-        "evaluate", "--stream", "transactions", "--rules", "rules.yaml", "--events", "events.csv", "--out", "v.parquet",
-        "--streams", "streams.toml", code=2, folder=folder,
-    )  # fmt: skip
+        "evaluate",
+        "--stream",
+        "transactions",
+        "--rules",
+        "rules.yaml",
+        "--events",
+        "events.csv",
+        "--out",
+        "v.parquet",
+        "--streams",
+        "streams.toml",
+        code=2,
+        folder=folder,
+    )
     assert "Traceback" not in done.stderr
     assert "error: rule spending: measures.spent: its exact value at event x9" in done.stderr
     assert not (folder / "v.parquet").exists()

@@ -22,9 +22,12 @@ from tests.support.payments import NOON, STREAM, add, days, fill, payment
 
 GROUP = '{"customer_id":"ann"}'
 LIMIT: dict[str, Any] = {
-    "id": "limit", "stream": "transactions", "group_by": ["customer_id"],
-    "measures": {"n": {"count": "*", "over": "1h"}}, "when": "n >= 2",
-}  # fmt: skip
+    "id": "limit",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "measures": {"n": {"count": "*", "over": "1h"}},
+    "when": "n >= 2",
+}
 DAY, PUBLISHED = NOON.date(), NOON - days(30)
 MINUTES = timedelta(minutes=1)
 MIDNIGHT = datetime(NOON.year, NOON.month, NOON.day, tzinfo=NOON.tzinfo)
@@ -54,11 +57,24 @@ class Ground:
     def alert(self, **changed: Any) -> None:
         """A record about the alert at t2."""
         row: dict[str, Any] = {
-            "alert_id": named(changed.get("rule_version", 1)), "revision": 1, "kind": "alert", "rule_id": "limit",
-            "rule_version": 1, "rule_state": "active", "stream": "transactions", "group": GROUP, "event_id": "t2",
-            "event_time": NOON, "measures": '{"n":2}', "severity": "medium", "text": "", "muted": False,
-            "source": "stream", "emitted_at": NOON, "arrival_date": NOON.date(),
-        }  # fmt: skip
+            "alert_id": named(changed.get("rule_version", 1)),
+            "revision": 1,
+            "kind": "alert",
+            "rule_id": "limit",
+            "rule_version": 1,
+            "rule_state": "active",
+            "stream": "transactions",
+            "group": GROUP,
+            "event_id": "t2",
+            "event_time": NOON,
+            "measures": '{"n":2}',
+            "severity": "medium",
+            "text": "",
+            "muted": False,
+            "source": "stream",
+            "emitted_at": NOON,
+            "arrival_date": NOON.date(),
+        }
         fill(self.root, ALERTS, row | changed)
 
     def night(self, day: date = DAY, **outcome: Any) -> None:
@@ -107,8 +123,11 @@ def test_an_alert_that_a_night_has_confirmed(ground: Ground) -> None:
     assert shown.splitlines()[0] == f"alert {named()}  announced by the stream"
     state = ground.mapped(named())["state"]
     assert (state["published"], state["by"], state["confirmed"], state["judged_by"]) == (
-        "announced", "stream", True, None,
-    )  # fmt: skip
+        "announced",
+        "stream",
+        True,
+        None,
+    )
 
 
 def test_events_from_before_midnight_that_are_dated_after_it_count(ground: Ground) -> None:

@@ -21,9 +21,12 @@ GROUP = '{"customer_id":"ann"}'
 AT = microseconds(NOON)
 MINUTE = 60_000_000
 RULE: dict[str, Any] = {
-    "id": "limit", "stream": "transactions", "group_by": ["customer_id"],
-    "measures": {"n": {"count": "*", "over": "1h"}}, "when": "n >= 2",
-}  # fmt: skip
+    "id": "limit",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "measures": {"n": {"count": "*", "over": "1h"}},
+    "when": "n >= 2",
+}
 NAMED = alert_id("limit", 1, "t2", AT, GROUP)
 
 
@@ -36,10 +39,21 @@ def given(kafka_topics: TestTopics, tmp_path: Path) -> dict[str, str]:
     (tmp_path / "streams.toml").write_text(shipped.replace('topic = "transactions"', f'topic = "{topic}"'))
     (answer,) = answered({"transactions": STREAM}, RULE, at=AT - 60 * 24 * 60 * MINUTE)
     row = {
-        "alert_id": NAMED, "revision": 1, "kind": "alert", "rule_id": "limit", "rule_version": 1,
-        "rule_state": "active", "stream": "transactions", "group": GROUP, "event_id": "t2", "event_time": AT,
-        "measures": '{"n":2}', "severity": "medium", "text": "", "muted": False,
-    }  # fmt: skip
+        "alert_id": NAMED,
+        "revision": 1,
+        "kind": "alert",
+        "rule_id": "limit",
+        "rule_version": 1,
+        "rule_state": "active",
+        "stream": "transactions",
+        "group": GROUP,
+        "event_id": "t2",
+        "event_time": AT,
+        "measures": '{"n":2}',
+        "severity": "medium",
+        "text": "",
+        "muted": False,
+    }
     with producer(own.settings) as client:
         status = own.settings.rule_status_topic
         client.send(status, answer.value, timestamp_ms=answer.arrival // 1000, partition=0).get(10)

@@ -41,22 +41,43 @@ NAME = HOSTILE.replace("/", "\\")
 PRINTABLE = "ann[/x][conceal]b[/conceal][link=http://e.example]l[/link]:bomb:"
 
 RULE: dict[str, Any] = {
-    "id": "burst", "stream": "transactions", "group_by": ["customer_id"],
-    "measures": {"n": {"count": "*", "over": "1h"}}, "when": "n >= 1", "description": "{customer_id} " + HOSTILE,
-    "author": PRINTABLE, "reason": PRINTABLE, "effective": "2026-01-01T00:00:00Z",
-}  # fmt: skip
+    "id": "burst",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "measures": {"n": {"count": "*", "over": "1h"}},
+    "when": "n >= 1",
+    "description": "{customer_id} " + HOSTILE,
+    "author": PRINTABLE,
+    "reason": PRINTABLE,
+    "effective": "2026-01-01T00:00:00Z",
+}
 EVENT = {
-    "transaction_id": "t1", "event_time": "2026-01-05T10:00:00Z", "customer_id": HOSTILE, "terminal_id": HOSTILE,
+    "transaction_id": "t1",
+    "event_time": "2026-01-05T10:00:00Z",
+    "customer_id": HOSTILE,
+    "terminal_id": HOSTILE,
     "amount": "5.00",
-}  # fmt: skip
+}
 TEN = datetime(2026, 1, 5, 10, tzinfo=UTC)
 GROUP = {"customer_id": HOSTILE}
 ALERT = {
-    "alert_id": alert_id("burst", 1, "t1", microseconds(TEN), canonical(GROUP)), "revision": 1, "kind": "alert",
-    "rule_id": "burst", "rule_version": 1, "rule_state": "active", "stream": "transactions", "group": GROUP,
-    "event_id": "t1", "event_time": "2026-01-05T10:00:00Z", "measures": {"n": 1, "last": HOSTILE}, "severity": "high",
-    "text": HOSTILE, "muted": False, "source": "stream", "emitted_at": "2026-01-05T10:00:01Z",
-}  # fmt: skip
+    "alert_id": alert_id("burst", 1, "t1", microseconds(TEN), canonical(GROUP)),
+    "revision": 1,
+    "kind": "alert",
+    "rule_id": "burst",
+    "rule_version": 1,
+    "rule_state": "active",
+    "stream": "transactions",
+    "group": GROUP,
+    "event_id": "t1",
+    "event_time": "2026-01-05T10:00:00Z",
+    "measures": {"n": 1, "last": HOSTILE},
+    "severity": "high",
+    "text": HOSTILE,
+    "muted": False,
+    "source": "stream",
+    "emitted_at": "2026-01-05T10:00:01Z",
+}
 
 
 @dataclass
@@ -328,8 +349,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(lambda ground: ["rules", "restore", "--lake", str(ground.folder / NAME)], 2, shown=printable(NAME))
     ],
     "rules diff": [Scenario(_diff, 1, kafka=True, shown="ann[/x][conceal]b[/conceal]")],
-    **{f"rules {name}": [Scenario(_control(name), 2, kafka=True, shown="ann[/x]")]
-       for name in ("pause", "resume", "shadow", "retire")},
+    **{
+        f"rules {name}": [Scenario(_control(name), 2, kafka=True, shown="ann[/x]")]
+        for name in ("pause", "resume", "shadow", "retire")
+    },
     "simulate": [Scenario(_case, 1)],
     "status": [Scenario(_status, 0, kafka=True)],
     "stream": [Scenario(_no_broker("stream"), 2, shown="[/x]", alone=True)],
@@ -339,7 +362,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "topics create": [Scenario(_no_broker("topics", "create"), 2)],
     "topics grant": [Scenario(lambda _: ["topics", "grant", "--principal", HOSTILE], 2)],
     "up": [Scenario(_no_broker("up"), 2)],
-}  # fmt: skip
+}
 MACHINE_READABLE = ["alerts tail", "evaluate", "explain", "generate", "rules list", "simulate", "status", "topics"]
 
 

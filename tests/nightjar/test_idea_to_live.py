@@ -23,9 +23,14 @@ STARTS = "nightjar up"
 def shell(commands: str, folder: Path, environment: dict[str, str]) -> str:
     """What commands print on standard output; one that fails fails the test."""
     done = subprocess.run(
-        ["bash", "-e", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        ["bash", "-e", "-c", commands],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=300,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

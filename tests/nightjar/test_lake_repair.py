@@ -28,9 +28,16 @@ def payment(offset: int) -> dict[str, Any]:
     """A row of the table of events."""
     when = at(5, 10, offset)
     return {
-        "transaction_id": f"t{offset}", "event_time": when, "customer_id": "ann", "terminal_id": "m",
-        "amount": Decimal(offset), "arrival_time": when, "arrival_date": when.date(), "partition": 0, "offset": offset,
-    }  # fmt: skip
+        "transaction_id": f"t{offset}",
+        "event_time": when,
+        "customer_id": "ann",
+        "terminal_id": "m",
+        "amount": Decimal(offset),
+        "arrival_time": when,
+        "arrival_date": when.date(),
+        "partition": 0,
+        "offset": offset,
+    }
 
 
 @pytest.fixture

@@ -157,10 +157,18 @@ def test_data_survives_a_killed_broker_and_its_orphaned_process(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [
-    ("replay", "events.jsonl", "--stream", "logins"), ("archive",), ("backfill", "--day", "2026-11-20"), ("stream",),
-    ("stream", "rebuild"), ("status",), ("rules", "list"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("replay", "events.jsonl", "--stream", "logins"),
+        ("archive",),
+        ("backfill", "--day", "2026-11-20"),
+        ("stream",),
+        ("stream", "rebuild"),
+        ("status",),
+        ("rules", "list"),
+    ],
+)
 def test_the_broker_of_another_folder_is_refused(broker: LocalKafka, tmp_path: Path, command: tuple[str, ...]) -> None:
     """Where the default port is that of a broker which another folder's `nightjar up` has started."""
     event = dict.fromkeys(load_streams()["logins"].fields, "x") | {"event_time": "2026-11-20T12:00:00Z"}

@@ -61,19 +61,29 @@ def named(own: TestTopics) -> dict[str, Any]:
 def bucket(events: int) -> dict[str, Any]:
     """A report of a bucket."""
     return {
-        "kind": "bucket", "bucket": 3, "stream": "transactions", "route": "customer_id", "at": 1,
-        "counts": {"events": events, "duplicates": 2}, "retained": {"customer_id": 8}, "stored": 4096,
-    }  # fmt: skip
+        "kind": "bucket",
+        "bucket": 3,
+        "stream": "transactions",
+        "route": "customer_id",
+        "at": 1,
+        "counts": {"events": events, "duplicates": 2},
+        "retained": {"customer_id": 8},
+        "stored": 4096,
+    }
 
 
 def lake_of(folder: Path) -> Path:
     """A lake with a finished night and a failed one, and an archive."""
     config = config_of(folder / "lake")
     counts = {
-        "outcomes": {"matched": 40, "missed": 2}, "causes": {"late_event": 2}, "held_back": 1, "published": 2,
-        "left_to_the_stream": 0, "expectations": {"held": 61, "warnings": 1},
+        "outcomes": {"matched": 40, "missed": 2},
+        "causes": {"late_event": 2},
+        "held_back": 1,
+        "published": 2,
+        "left_to_the_stream": 0,
+        "expectations": {"held": 61, "warnings": 1},
         "severities": {"critical": {"held": 50, "broken": 0}, "warning": {"held": 11, "broken": 1}},
-    }  # fmt: skip
+    }
     night = datetime(2026, 1, 6, 1, tzinfo=UTC)
     add_run(config, date(2026, 1, 5), night, counts=json.dumps(counts), seconds=json.dumps({"evaluate": 2.5}))
     add_run(config, date(2026, 1, 6), night + timedelta(days=1), state="failed")
@@ -155,8 +165,9 @@ def test_a_job_that_does_not_run_is_not_ready(kafka_topics: TestTopics, tmp_path
         assert metrics.get("/healthz").status_code == 200
         answer = metrics.get("/readyz")
         assert (answer.status_code, answer.text) == (
-            503, "the job has not reported yet: start `nightjar stream`\n",
-        )  # fmt: skip
+            503,
+            "the job has not reported yet: start `nightjar stream`\n",
+        )
         publish(own, own.settings.job_progress_topic, word(time.time_ns() // 1000 - 60_000_000))
         metrics.await_value('nightjar_lag_events{stream="transactions"}', 12)
         assert metrics.metrics()["nightjar_job_up"] == 0
@@ -197,8 +208,10 @@ def test_strangers_need_a_certificate(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="can be reached from other machines"):
         Endpoint.of(load_settings(metrics_host=EVERYWHERE))
     authority = certificates(tmp_path)
-    files = {f"metrics_{name}": tmp_path / f"{file}.pem" for name, file in
-             {"certificate": "server", "key": "server-key", "client_ca": "ca"}.items()}  # fmt: skip
+    files = {
+        f"metrics_{name}": tmp_path / f"{file}.pem"
+        for name, file in {"certificate": "server", "key": "server-key", "client_ca": "ca"}.items()
+    }
     with pytest.raises(SettingsError, match="TLS needs three files"):
         Endpoint.of(load_settings(metrics_host=EVERYWHERE, metrics_key=files["metrics_key"]))
     with running(
@@ -222,13 +235,16 @@ def certificates(folder: Path) -> Path:
         now = datetime.now(UTC)
         made = (
             x509.CertificateBuilder()
-            .subject_name(subject).issuer_name(names).public_key(own.public_key())
+            .subject_name(subject)
+            .issuer_name(names)
+            .public_key(own.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=name == "ca", path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
             .sign(key, hashes.SHA256())
-        )  # fmt: skip
+        )
         (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
         private = own.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

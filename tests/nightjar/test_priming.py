@@ -23,26 +23,34 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mar
 DAY = 24 * 60 * MINUTE
 # which nothing violates; the state has steps of the second measure before any rule is primed (S14.3)
 NARROW = rule(
-    "narrow", ["customer_id"], "payments >= 3 OR recent >= 9", payments={"count": "*", "over": "1h"},
+    "narrow",
+    ["customer_id"],
+    "payments >= 3 OR recent >= 9",
+    payments={"count": "*", "over": "1h"},
     recent={"count": "*", "over": "1d", "resolution": "1h"},
-)  # fmt: skip
+)
 # over each customer, a value that the job has no shuffle key for, and all
 WIDE = [
     rule(
-        f"wide-{len(by)}-{(by or ['all'])[0]}", by, "payments % 3 = 0",
-        payments={"count": "*", "over": "30d"}, spent={"sum": "amount", "over": "30d"},
+        f"wide-{len(by)}-{(by or ['all'])[0]}",
+        by,
+        "payments % 3 = 0",
+        payments={"count": "*", "over": "30d"},
+        spent={"sum": "amount", "over": "30d"},
     )
     for by in (["customer_id"], ["amount"], [])
 ] + [
     rule(
-        f"steps-{by[0]}", by, "payments % 3 = 0",
+        f"steps-{by[0]}",
+        by,
+        "payments % 3 = 0",
         payments={"count": "*", "over": "30d", "resolution": "1h"},
         spent={"sum": "amount", "over": "30d", "resolution": "4h"},
         largest={"max": "amount", "over": "20d", "resolution": "4h"},
         recent={"count": "*", "over": "1h"},
     )
     for by in (["customer_id"], ["amount"])
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -58,9 +66,12 @@ def payments(first: int, days: int, *, again: int = 0) -> list[tuple[int, Row]]:
     for number in range(20 * days):
         at = NOON + first * DAY + number * DAY // 20
         event = {
-            "transaction_id": f"t{first}-{number}", "event_time": iso_text(at), "customer_id": f"c{number % 7}",
-            "terminal_id": "m1", "amount": number * number % 11,
-        }  # fmt: skip
+            "transaction_id": f"t{first}-{number}",
+            "event_time": iso_text(at),
+            "customer_id": f"c{number % 7}",
+            "terminal_id": "m1",
+            "amount": number * number % 11,
+        }
         found += [(at, event)] * (2 if number < again else 1)
     return found
 

@@ -34,8 +34,9 @@ def test_a_long_log_is_moved_while_the_program_writes(tmp_path: Path) -> None:
     code = "import sys; print('a' * 100, flush=True)\nfor line in sys.stdin: print(line, end='', flush=True)"
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    program = ManagedProcess("a writer", ["sh", "-c", f'exec "$0" -c "$1" < {pipe}', sys.executable, code],
-                             tmp_path / "log", NightjarError)  # fmt: skip
+    program = ManagedProcess(
+        "a writer", ["sh", "-c", f'exec "$0" -c "$1" < {pipe}', sys.executable, code], tmp_path / "log", NightjarError
+    )
     program.start()
     with pipe.open("w") as lines:
         until(lambda: program.log.stat().st_size == 101)

@@ -34,11 +34,18 @@ BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MINUTE = timedelta(minutes=1)
 
 BURST: dict[str, Any] = {
-    "id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 2",
-    "measures": {"n": {"count": "*", "over": "1h"}, "spent": {"sum": "amount", "over": "1h"},
-                 "shops": {"values": "terminal_id", "over": "1h"}, "mean": {"avg": "amount", "over": "1h"},
-                 "first": {"min": "event_time", "over": "1h"}},
-}  # fmt: skip
+    "id": "burst",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 2",
+    "measures": {
+        "n": {"count": "*", "over": "1h"},
+        "spent": {"sum": "amount", "over": "1h"},
+        "shops": {"values": "terminal_id", "over": "1h"},
+        "mean": {"avg": "amount", "over": "1h"},
+        "first": {"min": "event_time", "over": "1h"},
+    },
+}
 COLUMNS = ["transaction_id", "event_time", "customer_id", "terminal_id", "amount"]
 EVENTS = pa.Table.from_pylist(
     [payment("t1", NOON), payment("t2", NOON + MINUTE, customer_id="eve"), payment("t3", NOON + 2 * MINUTE)]
@@ -81,10 +88,15 @@ def test_the_import_loads_nothing() -> None:
 
 @pytest.mark.parametrize(
     "events",
-    [EVENTS, pl.DataFrame(EVENTS), pl.LazyFrame(pl.DataFrame(EVENTS)), PANDAS,
-     pl.DataFrame(EVENTS).with_columns(pl.col("terminal_id").cast(pl.Categorical), pl.col("amount").cast(pl.String))],
+    [
+        EVENTS,
+        pl.DataFrame(EVENTS),
+        pl.LazyFrame(pl.DataFrame(EVENTS)),
+        PANDAS,
+        pl.DataFrame(EVENTS).with_columns(pl.col("terminal_id").cast(pl.Categorical), pl.col("amount").cast(pl.String)),
+    ],
     ids=["arrow", "polars", "lazy", "pandas", "categories"],
-)  # fmt: skip
+)
 def test_a_table_of_any_library_is_evaluated_alike(events: Any) -> None:
     """The same rows, in the types that measures have."""
     found = nightjar.evaluate(BURST, events, stream="transactions")
@@ -191,16 +203,44 @@ def test_no_event_is_a_result_too() -> None:
 
 def test_missing_values_of_pandas_are_null() -> None:
     """NaN, None and NaT of optional fields."""
-    streams = {"logins": {"event_id": "id", "event_time": "at", "entities": ["user"], "fields": {
-        "id": "string", "at": "timestamp", "user": "string", **{name: {"type": kind, "optional": True}
-           for name, kind in (("risk", "double"), ("tries", "int64"), ("seen", "timestamp"))},
-    }}}  # fmt: skip
-    rule = {"id": "r", "stream": "logins", "group_by": ["user"], "when": "n > 0",
-            "measures": {"n": {"count": "risk", "over": "1h"}, "m": {"count": "tries", "over": "1h"},
-                         "s": {"count": "seen", "over": "1h"}}}  # fmt: skip
+    streams = {
+        "logins": {
+            "event_id": "id",
+            "event_time": "at",
+            "entities": ["user"],
+            "fields": {
+                "id": "string",
+                "at": "timestamp",
+                "user": "string",
+                **{
+                    name: {"type": kind, "optional": True}
+                    for name, kind in (("risk", "double"), ("tries", "int64"), ("seen", "timestamp"))
+                },
+            },
+        }
+    }
+    rule = {
+        "id": "r",
+        "stream": "logins",
+        "group_by": ["user"],
+        "when": "n > 0",
+        "measures": {
+            "n": {"count": "risk", "over": "1h"},
+            "m": {"count": "tries", "over": "1h"},
+            "s": {"count": "seen", "over": "1h"},
+        },
+    }
     at = pd.Timestamp("2026-01-05T12:00Z")
-    frame = pd.DataFrame({"id": ["a", "b"], "at": [at, at + pd.Timedelta(minutes=1)], "user": ["u", "u"],
-                          "risk": [float("nan"), 0.5], "tries": [None, 3], "seen": [pd.NaT, at]})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "id": ["a", "b"],
+            "at": [at, at + pd.Timedelta(minutes=1)],
+            "user": ["u", "u"],
+            "risk": [float("nan"), 0.5],
+            "tries": [None, 3],
+            "seen": [pd.NaT, at],
+        }
+    )
     counted = nightjar.evaluate(rule, frame, stream="logins", streams=streams).measures("r")
     assert counted.select("n", "m", "s").rows() == [(0, 0, 0), (1, 1, 1)]
 
@@ -210,12 +250,21 @@ def test_missing_values_of_pandas_are_null() -> None:
     [
         ({"events": 5}, EventsError, "events: are a int"),
         ({"events": EVENTS.drop_columns(["amount"])}, EventsError, "events: has no column amount"),
-        ({"events": pl.DataFrame(EVENTS).with_columns(amount=pl.lit("x"))}, EventsError,
-         "events: row 1: amount .*cannot be read as decimal"),
-        ({"events": pl.DataFrame(EVENTS).with_columns(transaction_id=pl.lit(""))}, EventsError,
-         "row 1: transaction_id"),
-        ({"events": pl.DataFrame(EVENTS).with_columns(pl.col("event_time").dt.replace_time_zone(None))}, EventsError,
-         "zone"),
+        (
+            {"events": pl.DataFrame(EVENTS).with_columns(amount=pl.lit("x"))},
+            EventsError,
+            "events: row 1: amount .*cannot be read as decimal",
+        ),
+        (
+            {"events": pl.DataFrame(EVENTS).with_columns(transaction_id=pl.lit(""))},
+            EventsError,
+            "row 1: transaction_id",
+        ),
+        (
+            {"events": pl.DataFrame(EVENTS).with_columns(pl.col("event_time").dt.replace_time_zone(None))},
+            EventsError,
+            "zone",
+        ),
         ({"stream": "transaction"}, SettingsError, "Did you mean transactions"),
         ({"stream": "logins"}, SettingsError, "no rule is on stream logins"),
         ({"zone": "Mars"}, SettingsError, "zone: 'Mars' is not a zone"),
@@ -231,7 +280,7 @@ def test_missing_values_of_pandas_are_null() -> None:
         ({"events": pl.Series([1])}, EventsError, "events: are a Series"),
         ({"events": EVENTS.to_pandas().assign(amount=[1, "x", 2])}, EventsError, "events: amount .*cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_input_is_an_error_of_ours(asked: dict[str, Any], error: type[Exception], message: str) -> None:
     """It names the place; the common base can be caught."""
     assert issubclass(error, nightjar.NightjarError)
@@ -262,18 +311,33 @@ def test_check_returns_what_the_command_prints() -> None:
 def lake(tmp_path: Path) -> Path:
     """One payment on each side of midnight, an alert with two revisions, and a correction."""
     midnight = NOON.replace(hour=0)
-    add(tmp_path, payment("t1", midnight - MINUTE), payment("t2", NOON, offset=1),
-        payment("bad", NOON, offset=2, rejected="not_json"))  # fmt: skip
+    add(
+        tmp_path,
+        payment("t1", midnight - MINUTE),
+        payment("t2", NOON, offset=1),
+        payment("bad", NOON, offset=2, rejected="not_json"),
+    )
     for table in (VIOLATIONS, RECONCILIATION, RUNS):
         fill(tmp_path, table)
     publish(tmp_path, BURST, at=NOON - days(30))
     group = '{"customer_id":"ann"}'
     row = {
-        "alert_id": alert_id("burst", 1, "t2", microseconds(NOON), group), "kind": "alert", "rule_id": "burst",
-        "rule_version": 1, "rule_state": "active", "stream": "transactions", "group": group, "event_id": "t2",
-        "event_time": NOON, "severity": "medium", "text": "", "muted": False, "source": "stream", "emitted_at": NOON,
+        "alert_id": alert_id("burst", 1, "t2", microseconds(NOON), group),
+        "kind": "alert",
+        "rule_id": "burst",
+        "rule_version": 1,
+        "rule_state": "active",
+        "stream": "transactions",
+        "group": group,
+        "event_id": "t2",
+        "event_time": NOON,
+        "severity": "medium",
+        "text": "",
+        "muted": False,
+        "source": "stream",
+        "emitted_at": NOON,
         "arrival_date": NOON.date(),
-    }  # fmt: skip
+    }
     measures = ('{"n":2}', '{"n":3}')
     revisions = [row | {"revision": n, "measures": each, "offset": n} for n, each in enumerate(measures, 1)]
     fill(tmp_path, ALERTS, *revisions, {"offset": 9, "arrival_date": NOON.date()})  # a record of somebody else's, too
@@ -350,8 +414,10 @@ def test_a_case_is_simulated(tmp_path: Path) -> None:
     for case in (file, str(file), file.read_text()):
         found = nightjar.simulate(case)
         assert (found.title, found.as_expected, [alert["event_id"] for alert in found.alerts]) == (
-            "two payments", True, ["p2"],
-        )  # fmt: skip
+            "two payments",
+            True,
+            ["p2"],
+        )
     wrong = nightjar.simulate(CASE.format(title="wrong", expected="p1"))
     assert not wrong.as_expected
     assert {difference.section for difference in wrong.differences} == {"alerts"}
@@ -383,9 +449,12 @@ def test_pytest_runs_cases(tmp_path: Path) -> None:
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     outcomes = dict(reversed(line.split(" ", 1)) for line in re.findall(r"^(?:PASSED|FAILED) \S+", ran.stdout, re.M))
     assert outcomes == {
-        "good.case.yaml::good": "PASSED", "bad.case.yaml::bad": "FAILED", "broken.case.yaml::broken": "FAILED",
-        "test_fixture.py::test_as_expected": "PASSED", "test_fixture.py::test_text": "FAILED",
-    }  # fmt: skip
+        "good.case.yaml::good": "PASSED",
+        "bad.case.yaml::bad": "FAILED",
+        "broken.case.yaml::broken": "FAILED",
+        "test_fixture.py::test_as_expected": "PASSED",
+        "test_fixture.py::test_text": "FAILED",
+    }
     assert "bad: not as expected" in ran.stdout
     assert '"event_id": "p1"' in ran.stdout
     assert "broken.case.yaml" in ran.stdout

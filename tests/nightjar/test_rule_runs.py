@@ -23,13 +23,18 @@ measures: {payments: {count: "*", over: 10m}}
 when: "payments >= 4"
 """
 FORM: dict[str, Any] = {
-    "rules": RULE, "first": "2026-01-05", "last": "2026-01-06", "threshold": None, "reason": "stolen cards",
-}  # fmt: skip
+    "rules": RULE,
+    "first": "2026-01-05",
+    "last": "2026-01-06",
+    "threshold": None,
+    "reason": "stolen cards",
+}
 PEOPLE = People("ann", "stolen cards", "bob", "three a day")
 ANSWER = {
-    "chosen_options": ["Approve"], "params_input": {"approval_reason": "three a day"},
+    "chosen_options": ["Approve"],
+    "params_input": {"approval_reason": "three a day"},
     "responded_by_user": {"id": "7", "name": "bob"},
-}  # fmt: skip
+}
 
 
 def test_a_form_is_a_request() -> None:
@@ -41,11 +46,23 @@ def test_a_form_is_a_request() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"rules": ""}, {"rules": None}, {"rules": 5}, {"rules": "x" * 2_000_000}, {"reason": " "}, {"reason": "a\nb"},
-        {"reason": "r" * 501}, {"reason": None}, {"threshold": "--all"}, {"threshold": "n\n"}, {"first": "2026-02-30"},
-        {"first": "--x"}, {"last": "2026-01-05\n"}, {"last": None}, {"first": "2026-01-07"},
+        {"rules": ""},
+        {"rules": None},
+        {"rules": 5},
+        {"rules": "x" * 2_000_000},
+        {"reason": " "},
+        {"reason": "a\nb"},
+        {"reason": "r" * 501},
+        {"reason": None},
+        {"threshold": "--all"},
+        {"threshold": "n\n"},
+        {"first": "2026-02-30"},
+        {"first": "--x"},
+        {"last": "2026-01-05\n"},
+        {"last": None},
+        {"first": "2026-01-07"},
     ],
-)  # fmt: skip
+)
 def test_what_a_form_would_not_allow_is_refused(changes: dict[str, Any]) -> None:
     """Also where its own validation was passed by."""
     with pytest.raises(SubmissionError):

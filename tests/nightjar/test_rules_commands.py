@@ -202,8 +202,9 @@ def test_the_list_shows_what_overtook_a_proposal(own: TestTopics, file: Path) ->
         assert "burst version 3  PROPOSED" in run(*publish, environment=given).stdout
     rows = json.loads(run("rules", "list", "--all", "--json", environment=given).stdout)
     assert [(row["status"], row["superseded_by"], row["superseded_from"]) for row in rows[:2]] == [
-        ("SUPERSEDED", 2, None), ("SUPERSEDED", 3, None),
-    ]  # fmt: skip
+        ("SUPERSEDED", 2, None),
+        ("SUPERSEDED", 3, None),
+    ]
     assert rows[2]["status"] == "PROPOSED"
     assert "overtaken" in run("rules", "list", "--all", environment=given).stdout
 

@@ -13,10 +13,16 @@ from tests.support.topics import TestTopics
 
 STREAMS = load_streams()
 FLINK = {
-    "ruleId": 3, "ruleState": "ACTIVE", "groupingKeyNames": ["payeeId"], "unique": ["beneficiaryId"],
-    "aggregateFieldName": "paymentAmount", "aggregatorFunctionType": "AVG", "limitOperatorType": "GREATER",
-    "limit": 50.1, "windowMinutes": 20,
-}  # fmt: skip
+    "ruleId": 3,
+    "ruleState": "ACTIVE",
+    "groupingKeyNames": ["payeeId"],
+    "unique": ["beneficiaryId"],
+    "aggregateFieldName": "paymentAmount",
+    "aggregatorFunctionType": "AVG",
+    "limitOperatorType": "GREATER",
+    "limit": 50.1,
+    "windowMinutes": 20,
+}
 TEXT = """
 # of the old job
 1,(active),(payeeId),,(paymentAmount),(SUM),(>),(50),(20)

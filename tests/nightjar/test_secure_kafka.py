@@ -63,9 +63,19 @@ class Site:
     def environment(self, settings: Settings) -> dict[str, str]:
         """What makes a command use these settings: the name of a file that holds no password."""
         security = {name: value.get_secret_value() for name, value in settings.kafka.items()}
-        lines = [f"{name} = {json.dumps(str(getattr(settings, name)))}" for name in (
-            "bootstrap_servers", "data_dir", "lake_dir", "streams", "arrival", "kafka_username", "kafka_password_file",
-        ) if getattr(settings, name)]  # fmt: skip
+        lines = [
+            f"{name} = {json.dumps(str(getattr(settings, name)))}"
+            for name in (
+                "bootstrap_servers",
+                "data_dir",
+                "lake_dir",
+                "streams",
+                "arrival",
+                "kafka_username",
+                "kafka_password_file",
+            )
+            if getattr(settings, name)
+        ]
         lines += ['activation_delay = "0s"', "partitions = 1", "[kafka]"]
         lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in security.items()]
         file = self.folder / f"{settings.kafka_username or 'admin'}-{secrets.token_hex(4)}.toml"
@@ -104,8 +114,14 @@ def streams(site: Site) -> dict[str, Stream]:
 
 def send(settings: Settings, number: int, time_of: int, arrival: int) -> None:
     """A failed login, by somebody who may only send events."""
-    login = {"login_id": f"l{number}", "event_time": iso_text(time_of), "customer_id": "ann", "ip": "::1",
-             "device": "d", "status": "FAIL"}  # fmt: skip
+    login = {
+        "login_id": f"l{number}",
+        "event_time": iso_text(time_of),
+        "customer_id": "ann",
+        "ip": "::1",
+        "device": "d",
+        "status": "FAIL",
+    }
     with producer(settings) as client:
         client.send("logins", json.dumps(login).encode(), timestamp_ms=arrival // 1000).get()
 
@@ -160,8 +176,9 @@ def test_each_principal_does_its_part_and_no_password_shows(spark: "SparkSession
     assert done.verdict is None
     assert done.counts["published"] == 1
     assert [(alert["event_id"], alert["source"]) for alert in alerts(by[Role.READERS])] == [
-        ("l1", "stream"), ("l2", "backfill"),
-    ]  # fmt: skip
+        ("l1", "stream"),
+        ("l2", "backfill"),
+    ]
 
     passwords = list(site.passwords.values())
     assert not [word for word in passwords if word in shown]

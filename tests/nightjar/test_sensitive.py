@@ -56,7 +56,11 @@ terminal = "string"
 amount = "decimal(12,2)"
 """
 RULE: dict[str, Any] = {
-    "id": "busy", "stream": "payments", "group_by": ["account"], "when": "n >= 1", "effective": "2026-01-01T00:00:00Z",
+    "id": "busy",
+    "stream": "payments",
+    "group_by": ["account"],
+    "when": "n >= 1",
+    "effective": "2026-01-01T00:00:00Z",
     "measures": {
         "n": {"count": "*", "over": "1h"},
         "accounts": {"values": "account", "over": "1h"},
@@ -64,7 +68,7 @@ RULE: dict[str, Any] = {
         "where": {"last": "terminal", "over": "1h"},
     },
     "description": "{n} by {account}, also {accounts} ({several}), at {where}",
-}  # fmt: skip
+}
 AT = datetime(2026, 1, 5, 10, tzinfo=UTC)
 EVENT = {"id": "p1", "at": "2026-01-05T10:00:00Z", "account": SECRET, "terminal": TERMINAL, "amount": "5.00"}
 
@@ -121,9 +125,11 @@ def test_a_rejections_detail_does_not_quote_it(stream: Stream, record: object) -
 def test_an_id_is_not_sensitive() -> None:
     """Everything names events by it."""
     declared: dict[str, Any] = {
-        "event_id": "id", "event_time": "at", "entities": ["id"],
+        "event_id": "id",
+        "event_time": "at",
+        "entities": ["id"],
         "fields": {"id": {"type": "string", "sensitive": True}, "at": "timestamp"},
-    }  # fmt: skip
+    }
     with pytest.raises(DeclarationError, match=r"fields\.id.*by which people and logs name an event"):
         streams_from_mapping({"s": declared}, "x.toml")
     declared["fields"]["id"] = {"type": "string", "sensitive": "yes"}
@@ -178,10 +184,16 @@ def test_declaring_a_field_sensitive_is_no_difference_of_past_alerts(stream: Str
 def alert_of(found: dict[str, Any]) -> dict[str, Any]:
     """A violation as the record that announces it."""
     return {
-        **found, "group": json.loads(found["group"]), "measures": json.loads(found["measures"]), "revision": 1,
-        "kind": "alert", "event_time": "2026-01-05T10:00:00Z", "source": "stream", "emitted_at": "2026-01-05T10:00:01Z",
+        **found,
+        "group": json.loads(found["group"]),
+        "measures": json.loads(found["measures"]),
+        "revision": 1,
+        "kind": "alert",
+        "event_time": "2026-01-05T10:00:00Z",
+        "source": "stream",
+        "emitted_at": "2026-01-05T10:00:01Z",
         "muted": False,
-    }  # fmt: skip
+    }
 
 
 def test_alerts_are_listed_without_it(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:

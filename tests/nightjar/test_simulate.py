@@ -230,9 +230,18 @@ def test_command_prints_one_object_a_case(folder: Path) -> None:
     """For programs: all sections, and the differences."""
     good: dict[str, Any] = json.loads(run("simulate", "good.yaml", "--json", folder=folder).stdout)
     assert list(good) == [
-        "case", "alerts", "final", "corrections", "restrictions", "late", "quarantine", "rule_status", "state",
-        "simultaneous", "differences",
-    ]  # fmt: skip
+        "case",
+        "alerts",
+        "final",
+        "corrections",
+        "restrictions",
+        "late",
+        "quarantine",
+        "rule_status",
+        "state",
+        "simultaneous",
+        "differences",
+    ]
     assert good["final"][0]["measures"] == {"payments": 2, "spent": "10.30"}
     lines = run("simulate", "good.yaml", "wrong.yaml", "--json", code=1, folder=folder).stdout.splitlines()
     assert [len(json.loads(line)["differences"]) for line in lines] == [0, 2]
@@ -286,9 +295,11 @@ def test_where_a_hash_decides_the_order_it_is_shown(tmp_path: Path) -> None:
 """
     (tied,) = played(case).simultaneous
     assert tied == {
-        "stream": "transactions", "group": {"customer_id": "ann"}, "event_time": "2026-01-01T00:05:00.000000Z",
+        "stream": "transactions",
+        "group": {"customer_id": "ann"},
+        "event_time": "2026-01-01T00:05:00.000000Z",
         "event_ids": tied["event_ids"],
-    }  # fmt: skip
+    }
     last = max(played(case).final, key=lambda alert: alert["measures"]["payments"])
     assert tied["event_ids"] == [*{"t2", "t3"} - {last["event_id"]}, last["event_id"]]
     (tmp_path / "case.yaml").write_text(case)

@@ -20,10 +20,16 @@ pytestmark = pytest.mark.kafka
 def bucket(number: int, events: int) -> dict[str, Any]:
     """A word of a bucket."""
     return {
-        "kind": "bucket", "bucket": number, "stream": "transactions", "route": "customer_id", "at": 1, "held": 5,
-        "counts": {"events": events, "late": 1, "duplicates": 2, "announced": 3}, "retained": {"customer_id": events},
+        "kind": "bucket",
+        "bucket": number,
+        "stream": "transactions",
+        "route": "customer_id",
+        "at": 1,
+        "held": 5,
+        "counts": {"events": events, "late": 1, "duplicates": 2, "announced": 3},
+        "retained": {"customer_id": events},
         "stored": 1000 * events,
-    }  # fmt: skip
+    }
 
 
 def publish(own: TestTopics, *reports: dict[str, Any]) -> None:

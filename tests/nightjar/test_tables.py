@@ -64,9 +64,19 @@ def backtests() -> None:
     written = {"stream": "transactions", "group_by": ["customer_id"], "when": "amount > 500"}
     rule = parse_rule({"id": "terminal-compromised", **written}, load_streams())
     found = BacktestResult(
-        rule, None, [DAY], 12_345, [12_345], 1_234, [('{"customer_id": "C000000123"}', 1_234)],
-        [Overlap("card-velocity-of-a-day", 12_345, 1_234)], change, Quality(1_000, 900, 12_345, {}), curve, [],
-    )  # fmt: skip
+        rule,
+        None,
+        [DAY],
+        12_345,
+        [12_345],
+        1_234,
+        [('{"customer_id": "C000000123"}', 1_234)],
+        [Overlap("card-velocity-of-a-day", 12_345, 1_234)],
+        change,
+        Quality(1_000, 900, 12_345, {}),
+        curve,
+        [],
+    )
     for table in [backtest._table([found]), *backtest._details(found)]:
         result_console().print(table)
 
@@ -119,8 +129,15 @@ def simulated() -> None:
 
 
 COMMANDS: list[Callable[[], None]] = [
-    rules, nights, backtests, job, upkeep, topic_list, an_alert, simulated,
-]  # fmt: skip
+    rules,
+    nights,
+    backtests,
+    job,
+    upkeep,
+    topic_list,
+    an_alert,
+    simulated,
+]
 
 
 @pytest.fixture

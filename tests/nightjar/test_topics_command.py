@@ -34,12 +34,20 @@ def test_the_commands_allow_what_the_table_lists() -> None:
     """Each principal gets the operations of its role on a topic, quoted for a shell."""
     given = ["--principal", "readers=User:some one's", "--command-config", "admin file.properties"]
     commands = [shlex.split(line) for line in run("topics", "--acls", *given).stdout.splitlines()]
-    allowed = {(command[command.index("--topic") + 1], command[command.index("--allow-principal") + 1]): command
-               for command in commands if "--topic" in command}  # fmt: skip
+    allowed = {
+        (command[command.index("--topic") + 1], command[command.index("--allow-principal") + 1]): command
+        for command in commands
+        if "--topic" in command
+    }
     assert "User:nightjar-producers" not in {who for topic, who in allowed if topic == "alerts"}
     reading = allowed["alerts", "User:some one's"]
-    assert reading[:5] == ["kafka-acls", "--bootstrap-server", "127.0.0.1:19092", "--command-config",
-                           "admin file.properties"]  # fmt: skip
+    assert reading[:5] == [
+        "kafka-acls",
+        "--bootstrap-server",
+        "127.0.0.1:19092",
+        "--command-config",
+        "admin file.properties",
+    ]
     assert [each for at, each in enumerate(reading) if reading[at - 1] == "--operation"] == ["Read", "Describe"]
     writing = allowed["alerts", "User:nightjar-backfill"]
     assert "Write" in writing

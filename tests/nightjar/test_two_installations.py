@@ -51,11 +51,22 @@ class Installation:
     def correction(self) -> pl.DataFrame:
         """One of its own."""
         given = {
-            "alert_id": self.alert, "revision": 1, "kind": "alert", "rule_id": "many", "rule_version": 1,
-            "rule_state": "active", "stream": self.stream.name, "group": "{}", "event_id": f"{self.name}00",
-            "event_time": AT, "measures": "{}", "severity": "high", "text": "", "muted": False,
+            "alert_id": self.alert,
+            "revision": 1,
+            "kind": "alert",
+            "rule_id": "many",
+            "rule_version": 1,
+            "rule_state": "active",
+            "stream": self.stream.name,
+            "group": "{}",
+            "event_id": f"{self.name}00",
+            "event_time": AT,
+            "measures": "{}",
+            "severity": "high",
+            "text": "",
+            "muted": False,
             "cause": "late_event",
-        }  # fmt: skip
+        }
         return pl.DataFrame([dict.fromkeys(CORRECTIONS.columns) | given], schema=columns(CORRECTIONS))
 
     def published(self) -> list[str]:

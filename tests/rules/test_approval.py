@@ -24,9 +24,13 @@ STREAMS = load_streams()
 SECOND = 1_000_000
 DELAY = 5 * SECOND
 RULE: dict[str, Any] = {
-    "id": "large", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 100", "author": "ann",
+    "id": "large",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "amount > 100",
+    "author": "ann",
     "reason": "a trial",
-}  # fmt: skip
+}
 APPROVAL = {"control": APPROVE, "rule": "large", "version": 1, "author": "bob", "reason": "looked at a week of it"}
 
 
@@ -218,11 +222,14 @@ def test_answers_that_approve_wrongly_are_skipped() -> None:
     proposal, approval = topics.answers
     answer = json.loads(approval.value)
     wrong: list[Mapping[str, Any]] = [
-        answer | {"approver": "Ann"}, answer | {"approver": ""}, answer | {"approver": 5}, answer | {"rule_version": 2},
+        answer | {"approver": "Ann"},
+        answer | {"approver": ""},
+        answer | {"approver": 5},
+        answer | {"rule_version": 2},
         answer | {"rule": answer["rule"] | {"when": "amount > 0"}},
         {name: value for name, value in answer.items() if name != "approver"},
         {"status": "ACTIVE", "rule_id": "large", "rule_version": 1, "effective": iso_text(0), "reasons": []},
-    ]  # fmt: skip
+    ]
     book = RuleBook(STREAMS)
     fold(book, proposal)
     for offset, forged in enumerate(wrong, 1):
@@ -318,10 +325,13 @@ def test_versions_are_in_force_as_the_reference_has_it(messages: list[dict[str, 
     }
     got = {
         (v.rule.id, v.version): (
-            v.rule.author, v.rule.when, None if v.is_proposed else v.effective, v.approval and v.approval.author
+            v.rule.author,
+            v.rule.when,
+            None if v.is_proposed else v.effective,
+            v.approval and v.approval.author,
         )
         for v in topics.book.every
-    }  # fmt: skip
+    }
     assert got == expected
     in_force = {(v.rule.id, v.version) for v in topics.book.ruleset.versions}
     assert in_force == {name for name, version in expected.items() if version[2] is not None}

@@ -20,9 +20,12 @@ STREAMS = load_streams()
 STREAM = STREAMS["transactions"]
 AT = datetime(2026, 1, 5, 10, tzinfo=UTC)
 COUNTING = {
-    "id": "count", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 1",
+    "id": "count",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 1",
     "measures": {"n": {"count": "*", "over": "1h"}},
-}  # fmt: skip
+}
 
 
 def events(ids: tuple[str, ...]) -> pa.Table:

@@ -12,9 +12,12 @@ from nightjar.rules.versions import RuleSet, RuleVersion
 
 STREAMS = load_streams()
 RULE: dict[str, Any] = {
-    "id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "payments > 1",
+    "id": "burst",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "payments > 1",
     "measures": {"payments": {"count": "*", "over": "1h"}, "places": {"values": "terminal_id", "over": "1h"}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

@@ -80,14 +80,32 @@ def test_what_never_holds_is_named_with_the_reason(when: str, reason: str) -> No
 @pytest.mark.parametrize(
     "when",
     [
-        "HOUR(event_time) >= 22 OR HOUR(event_time) <= 5", "HOUR(event_time) BETWEEN 22 AND 23", "n >= 1", "n = 2.0",
-        "others = 0", "amount = 12.340", "amount > 10 AND amount < 10.02", "usual > 10 AND usual < 10.0000001",
-        "NOT amount = 12.345", "amount <> 12.345", "amount > 12.345", "LOWER(terminal_id) = 'm1'", "spent > usual",
-        "CAST(amount AS DOUBLE) = 0.1", "CAST(amount AS DOUBLE) > 9999999999.989", "customer_id LIKE 'a%'",
-        "CASE WHEN n > 5 THEN n < 3 ELSE TRUE END", "n % 2 = 1", "amount * 0.5 = 0.125", "spent / n > 4", "TRUE",
-        "ABS(amount) >= 0", "LENGTH(terminal_id) = 0", "EXTRACT(EPOCH FROM event_time) < 0",
+        "HOUR(event_time) >= 22 OR HOUR(event_time) <= 5",
+        "HOUR(event_time) BETWEEN 22 AND 23",
+        "n >= 1",
+        "n = 2.0",
+        "others = 0",
+        "amount = 12.340",
+        "amount > 10 AND amount < 10.02",
+        "usual > 10 AND usual < 10.0000001",
+        "NOT amount = 12.345",
+        "amount <> 12.345",
+        "amount > 12.345",
+        "LOWER(terminal_id) = 'm1'",
+        "spent > usual",
+        "CAST(amount AS DOUBLE) = 0.1",
+        "CAST(amount AS DOUBLE) > 9999999999.989",
+        "customer_id LIKE 'a%'",
+        "CASE WHEN n > 5 THEN n < 3 ELSE TRUE END",
+        "n % 2 = 1",
+        "amount * 0.5 = 0.125",
+        "spent / n > 4",
+        "TRUE",
+        "ABS(amount) >= 0",
+        "LENGTH(terminal_id) = 0",
+        "EXTRACT(EPOCH FROM event_time) < 0",
     ],
-)  # fmt: skip
+)
 def test_what_may_hold_is_left_alone(when: str) -> None:
     """Also what this is too simple to judge."""
     assert reasons(when) == []
@@ -110,8 +128,9 @@ def test_conditions_of_measures_and_events_are_looked_at_too() -> None:
     ]
     measures = {"n": {"count": "*", "over": "1h", "where": "amount = 0.001", "since": "HOUR(event_time) = 25"}}
     assert [found.partition(":")[0] for found in reasons("n > 3", measures=measures)] == [
-        "measures.n.where", "measures.n.since",
-    ]  # fmt: skip
+        "measures.n.where",
+        "measures.n.since",
+    ]
 
 
 COLUMNS = {
@@ -120,8 +139,12 @@ COLUMNS = {
 }
 HOURS = [microseconds(datetime(2026, 1, 5, hour, tzinfo=UTC)) for hour in (0, 5, 22, 23)]
 GRID = {
-    "a": [-10, 0, 5, 10, 15, 20, None], "n": [0, 1, 2, 3], "t": HOURS, "s": ["x", "X", "y"], "d": [-0.5, 0.0, 1.5, 2.0],
-}  # fmt: skip
+    "a": [-10, 0, 5, 10, 15, 20, None],
+    "n": [0, 1, 2, 3],
+    "t": HOURS,
+    "s": ["x", "X", "y"],
+    "d": [-0.5, 0.0, 1.5, 2.0],
+}
 ROWS = pl.DataFrame([*product(*GRID.values())], schema=[*GRID], orient="row")
 _numbers = st.sampled_from(("-1", "0", "0.5", "1", "1.05", "1.5", "2", "3", "5", "22", "23", "24"))
 _operators = st.sampled_from(("=", "<", "<=", ">", ">="))

@@ -68,9 +68,19 @@ def test_a_segment_that_grows_takes_the_place_that_another_has_left() -> None:
     for group, rows in [(0, 8), (0, 4), (1, 8)]:
         fresh = [np.full((rows, 1), 1 + group, facts.dtype) for facts in arena[2:]]
         used, *_ = segments.insert(
-            np.full(rows, group, np.int32), stored, *fresh, times, nothing, nothing.view(np.uint8), 0, spans,
-            *arena, used, 64, holes,
-        )  # fmt: skip
+            np.full(rows, group, np.int32),
+            stored,
+            *fresh,
+            times,
+            nothing,
+            nothing.view(np.uint8),
+            0,
+            spans,
+            *arena,
+            used,
+            64,
+            holes,
+        )
         stored += rows
     assert spans[:, [segments.START, segments.END, segments.ROOM]].tolist() == [[10, 22, 14], [0, 8, 10]]
     assert used == 24

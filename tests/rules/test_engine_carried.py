@@ -136,9 +136,13 @@ def test_every_function_over_a_long_window_equals_the_reference(function: Functi
     over, known, size = carried.LONG + 8, carried.LONG + 20, 5
     numbers = [None if at % 50 == 49 else at * 37 % 101 - 50 for at in range(known + 3 * size)]
     columns: dict[str, Callable[[int], Any]] = {
-        "number": int, "large": lambda n: Decimal(n * 100_000_000), "ratio": lambda n: n / 3,
-        "place": lambda n: f"p{n}", "flag": bool, "seen": lambda n: SECOND * n,
-    }  # fmt: skip
+        "number": int,
+        "large": lambda n: Decimal(n * 100_000_000),
+        "ratio": lambda n: n / 3,
+        "place": lambda n: f"p{n}",
+        "flag": bool,
+        "seen": lambda n: SECOND * n,
+    }
     events = [
         dict.fromkeys(STREAM.fields)
         | {"id": f"e{at}", "at": SECOND * at, "arrival": SECOND * at, "who": "w"}

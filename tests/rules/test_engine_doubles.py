@@ -15,9 +15,12 @@ from tests.support.histories import SECOND, STREAM, STREAMS
 from tests.support.reference import OVERFLOW, root
 
 RULE = {
-    "id": "r", "stream": "things", "group_by": ["who"], "when": "FALSE",
+    "id": "r",
+    "stream": "things",
+    "group_by": ["who"],
+    "when": "FALSE",
     "measures": {name: {name: "ratio", "over": "1h"} for name in ("sum", "avg", "stddev")},
-}  # fmt: skip
+}
 ANY = st.floats(allow_nan=False, allow_infinity=False)
 DECIMALS = {name: STREAM.fields[name] for name in ("amount", "fraction")}
 NEAR = ANY.flatmap(lambda x: st.lists(st.sampled_from([x, x, math.nextafter(x, 0.0)]), min_size=1, max_size=9))
@@ -65,10 +68,13 @@ def test_doubles_of_any_size_are_measured_to_the_last_digit(values: list[float])
                 assert abs(got - value) <= math.ulp(value)
 
 
-WHOLE = RULE | {"measures": {
-    "avg_number": {"avg": "number", "over": "1h"}, "avg_amount": {"avg": "amount", "over": "1h"},
-    "avg_fraction": {"avg": "fraction", "over": "1h"},
-}}  # fmt: skip
+WHOLE = RULE | {
+    "measures": {
+        "avg_number": {"avg": "number", "over": "1h"},
+        "avg_amount": {"avg": "amount", "over": "1h"},
+        "avg_fraction": {"avg": "fraction", "over": "1h"},
+    }
+}
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 ALIKE = INTEGERS.flatmap(lambda x: st.lists(st.sampled_from([x, x, x // 2]), min_size=1, max_size=9))
 

@@ -33,10 +33,15 @@ WRITTEN: dict[str, dict[str, Any]] = {
 def _measure(written: dict[str, Any]) -> Measure:
     function, field = next(iter(written.items()))
     return Measure(
-        function, None if field == "*" else field, LENGTH, lambda e: e["flag"] is True, tuple(written.get("per", ())),
-        excluding_current="excluding_current" in written, episode=True,
+        function,
+        None if field == "*" else field,
+        LENGTH,
+        lambda e: e["flag"] is True,
+        tuple(written.get("per", ())),
+        excluding_current="excluding_current" in written,
+        episode=True,
         until=(lambda e: e["place"] == "b") if "until" in written else NEVER,
-    )  # fmt: skip
+    )
 
 
 RULE = {"id": "r", "stream": STREAM.name, "group_by": ["who"], "measures": WRITTEN, "when": "n >= 0"}
@@ -52,9 +57,11 @@ def dense(draw: st.DrawFn, *, late: bool) -> list[Event]:
         at += draw(st.sampled_from((0, 500_000, 1_000_000, 1_000_000, 1_500_000, 3_000_000, 3_000_001, 7_000_000)))
         delay = draw(st.sampled_from((0, 0, 0, 1, 2, 5, 9, 10, *([11, 25] if late else []))))
         values = {
-            "who": draw(st.sampled_from(("x", "x", "y"))), "flag": draw(st.sampled_from((True, True, True, False))),
-            "place": draw(st.sampled_from(("a", "a", "a", "a", "c", "b", None))), "number": draw(st.integers(0, 12)),
-        }  # fmt: skip
+            "who": draw(st.sampled_from(("x", "x", "y"))),
+            "flag": draw(st.sampled_from((True, True, True, False))),
+            "place": draw(st.sampled_from(("a", "a", "a", "a", "c", "b", None))),
+            "number": draw(st.integers(0, 12)),
+        }
         own = {"id": f"e{number}", "at": at, "arrival": at + delay * SECOND}
         made.append({**dict.fromkeys(STREAM.fields), **values, **own})
     return sorted(made, key=lambda event: event["arrival"])

@@ -14,9 +14,12 @@ from nightjar.rules.versions import RuleSet
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]
 WRITTEN = {
-    "id": "r", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 1",
+    "id": "r",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 1",
     "measures": {"n": {"count": "*", "over": "1d"}},
-}  # fmt: skip
+}
 RULES = RuleSet.of([parse_rule(WRITTEN, STREAMS)], 0)
 
 
@@ -25,12 +28,15 @@ def payments(rows: int) -> pa.Table:
     schema = STREAM.schema.append(pa.field("arrival_time", pa.timestamp("us", "UTC")))
     made = [
         {
-            "transaction_id": f"t{at % (rows // 2)}", "event_time": 1_000_000 * at, "customer_id": "ann" * (at % 5),
-            "terminal_id": None if at % 3 else "m", "amount": Decimal(at),
+            "transaction_id": f"t{at % (rows // 2)}",
+            "event_time": 1_000_000 * at,
+            "customer_id": "ann" * (at % 5),
+            "terminal_id": None if at % 3 else "m",
+            "amount": Decimal(at),
             "arrival_time": 1_000_000 * at * (1000 if at == rows // 2 - 1 else 1),
         }
         for at in range(rows)
-    ]  # fmt: skip
+    ]
     half = rows // 3
     return pa.concat_tables([pa.Table.from_pylist(part, schema) for part in (made[:half], made[half:])])
 

@@ -11,9 +11,12 @@ from nightjar.rules.versions import RuleSet
 STREAMS = load_streams()
 MINUTE = 60_000_000
 WRITTEN = {
-    "id": "r", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 1",
+    "id": "r",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 1",
     "measures": {"n": {"count": "*", "over": "90d"}},
-}  # fmt: skip
+}
 
 
 def payments(minutes: list[int], arrival: int) -> pa.Table:
@@ -53,5 +56,10 @@ def test_what_is_still_remembered_is_revised(monkeypatch: pytest.MonkeyPatch) ->
         engine.advance(payments([minute], minute), minute * MINUTE)
     revised = engine.advance(payments([91, 93], 98)).alerts.to_pylist()
     assert [(alert["event_id"], alert["revision"]) for alert in revised] == [
-        ("t91", 1), ("t92", 2), ("t93", 1), ("t94", 2), ("t96", 2), ("t98", 2),
-    ]  # fmt: skip
+        ("t91", 1),
+        ("t92", 2),
+        ("t93", 1),
+        ("t94", 2),
+        ("t96", 2),
+        ("t98", 2),
+    ]

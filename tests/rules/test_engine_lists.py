@@ -60,8 +60,10 @@ def test_every_kind_is_shown_as_in_the_alert() -> None:
     names = ("amount", "flag", "seen")
     found = lists(events, **{f"all_{name}": {"values": name, "over": "1m"} for name in names})
     assert found[-1] == {
-        "all_amount": "7.00", "all_flag": "false, true", "all_seen": "2026-04-01T12:00:00.000000Z",
-    }  # fmt: skip
+        "all_amount": "7.00",
+        "all_flag": "false, true",
+        "all_seen": "2026-04-01T12:00:00.000000Z",
+    }
 
 
 def test_a_late_event_is_listed_by_what_arrives_after_it() -> None:

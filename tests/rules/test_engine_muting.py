@@ -48,12 +48,17 @@ def test_a_chain_is_what_the_alerts_that_stand_give(
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from("rs"), st.integers(1, 2), st.sampled_from(["{}", "{1}"]), st.integers(0, 300),
-            st.integers(0, 2), st.sampled_from("ab"),
+            st.sampled_from("rs"),
+            st.integers(1, 2),
+            st.sampled_from(["{}", "{1}"]),
+            st.integers(0, 300),
+            st.integers(0, 2),
+            st.sampled_from("ab"),
         ),
-        max_size=40, unique=True,
+        max_size=40,
+        unique=True,
     )
-)  # fmt: skip
+)
 def test_a_table_of_alerts_is_muted_as_the_reference_says(rows: list[Any]) -> None:
     """Rules, versions, groups and dates have nothing to do with each other."""
     mutes = {("r", 1): 30 * MINUTE, ("r", 2): 1, ("s", 1): 3 * MINUTE}

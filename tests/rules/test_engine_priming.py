@@ -25,12 +25,16 @@ FIELDS = {"id": "string", "at": "timestamp", "who": "string", "amount": "int64"}
 STREAMS = streams_from_mapping(
     {
         "s": {
-            "event_id": "id", "event_time": "at", "entities": ["who"], "allowed_lateness": "10s",
-            "max_future_skew": "0s", "fields": FIELDS,
+            "event_id": "id",
+            "event_time": "at",
+            "entities": ["who"],
+            "allowed_lateness": "10s",
+            "max_future_skew": "0s",
+            "fields": FIELDS,
         }
     },
     "tests",
-)  # fmt: skip
+)
 STREAM = STREAMS["s"]
 SCHEMA = STREAM.schema.append(pa.field("arrival_time", pa.timestamp("us", "UTC")))
 WIDE = 200

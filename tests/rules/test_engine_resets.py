@@ -40,9 +40,14 @@ def _reference() -> dict[str, Measure]:
 def rules(bar: int, second: int) -> tuple[RuleSet, list[Version]]:
     """Two versions of a rule: n reaches a bar, and from a second on another."""
     written = {
-        "id": "r", "stream": STREAM.name, "group_by": ["who"], "where": WHERE, "measures": MEASURES,
-        "reset_after_alert": True, "when": f"n >= {bar}",
-    }  # fmt: skip
+        "id": "r",
+        "stream": STREAM.name,
+        "group_by": ["who"],
+        "where": WHERE,
+        "measures": MEASURES,
+        "reset_after_alert": True,
+        "when": f"n >= {bar}",
+    }
     first = parse_rule(written, STREAMS)
     later = parse_rule({**written, "when": f"n >= {bar + 1}"}, STREAMS)
     ruleset = RuleSet().publish(first, 0, 0).publish(later, second * SECOND, 0)
@@ -71,9 +76,11 @@ def dense(draw: st.DrawFn, *, late: bool) -> list[Event]:
         at += draw(gaps)
         delay = draw(st.sampled_from((0, 0, 0, 1, 2, 5, 9, 10, *([11, 25] if late else []))))
         values = {
-            "who": draw(st.sampled_from(("x", "x", "x", "y"))), "flag": draw(st.sampled_from((True, False, None))),
-            "place": draw(st.sampled_from(("a", "a", "b", None))), "number": draw(st.integers(0, 12)),
-        }  # fmt: skip
+            "who": draw(st.sampled_from(("x", "x", "x", "y"))),
+            "flag": draw(st.sampled_from((True, False, None))),
+            "place": draw(st.sampled_from(("a", "a", "b", None))),
+            "number": draw(st.integers(0, 12)),
+        }
         own = {"id": f"e{number}", "at": at, "arrival": at + delay * SECOND}
         made.append({**dict.fromkeys(STREAM.fields), **values, **own})
     return sorted(made, key=lambda event: event["arrival"])
@@ -154,9 +161,13 @@ def test_a_count_starts_again_after_each_alert(rows: int) -> None:
 def test_an_overflow_is_no_violation_to_start_again_after() -> None:
     """S3.2: the event is no violation, so what it counted still counts."""
     written = {
-        "id": "r", "stream": STREAM.name, "group_by": ["who"], "reset_after_alert": True, "when": "n >= 2",
+        "id": "r",
+        "stream": STREAM.name,
+        "group_by": ["who"],
+        "reset_after_alert": True,
+        "when": "n >= 2",
         "measures": {"n": {"count": "*", "over": "3s"}, "sum": {"sum": "number", "over": "3s"}},
-    }  # fmt: skip
+    }
     ruleset = RuleSet().publish(parse_rule(written, STREAMS), 0, 0)
     large = {**dict.fromkeys(STREAM.fields), "who": "x", "number": 2**62}
     events = [large | {"id": f"e{n}", "at": n * SECOND, "arrival": n * SECOND} for n in (1, 2, 3)]
@@ -164,8 +175,10 @@ def test_an_overflow_is_no_violation_to_start_again_after() -> None:
     found = Truth(STREAM, ruleset, table(events))
     assert [failure.event_id for failure in found.failures] == ["e2"]
     assert [(r["violated"], json.loads(r["measures"])["n"]) for r in found.table(every=True).to_pylist()] == [
-        (False, 1), (False, 2), (True, 3),
-    ]  # fmt: skip
+        (False, 1),
+        (False, 2),
+        (True, 3),
+    ]
 
 
 def test_without_measures_there_is_nothing_to_start_again() -> None:

@@ -32,9 +32,7 @@ from tests.support.reference import Measure, Version
 
 SECOND = MICROSECONDS["s"]
 START = 1_000_000_000 * SECOND
-STREAM = declared(
-    ("who", "number"), event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="0s"
-)  # fmt: skip
+STREAM = declared(("who", "number"), event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="0s")
 Event = dict[str, Any]
 
 

@@ -28,12 +28,16 @@ FIELDS = {"id": "string", "at": "timestamp", "who": "string", "where_to": "strin
 STREAMS = streams_from_mapping(
     {
         "s": {
-            "event_id": "id", "event_time": "at", "entities": ["who"], "allowed_lateness": "2m",
-            "max_future_skew": "0s", "fields": FIELDS,
+            "event_id": "id",
+            "event_time": "at",
+            "entities": ["who"],
+            "allowed_lateness": "2m",
+            "max_future_skew": "0s",
+            "fields": FIELDS,
         }
     },
     "tests",
-)  # fmt: skip
+)
 STREAM = STREAMS["s"]
 SCHEMA = STREAM.schema.append(pa.field("arrival_time", pa.timestamp("us", "UTC")))
 Event = dict[str, Any]
@@ -61,9 +65,14 @@ def counting(
 ) -> Any:
     """A rule that counts the events of a window."""
     written = {
-        "id": name, "stream": "s", "state": state, "group_by": [group_by], "when": f"n >= {at_least}",
-        "measures": {"n": {"count": "*", "over": over}}, **more,
-    }  # fmt: skip
+        "id": name,
+        "stream": "s",
+        "state": state,
+        "group_by": [group_by],
+        "when": f"n >= {at_least}",
+        "measures": {"n": {"count": "*", "over": over}},
+        **more,
+    }
     return parse_rule(written, STREAMS)
 
 

@@ -50,11 +50,14 @@ def drawn(random: Random, count: int) -> pa.Table:
             lateness = LATENESS + random.randint(1, 3600 * SECOND)
         rows.append(
             {
-                "transaction_id": f"e{number}", "event_time": arrival - lateness, "arrival_time": arrival,
-                "customer_id": random.choice("ab"), "terminal_id": random.choice("mn"),
+                "transaction_id": f"e{number}",
+                "event_time": arrival - lateness,
+                "arrival_time": arrival,
+                "customer_id": random.choice("ab"),
+                "terminal_id": random.choice("mn"),
                 "amount": Decimal(random.randint(1, 9)),
             }
-        )  # fmt: skip
+        )
     return pa.Table.from_pylist(rows, STREAM.schema.append(pa.field("arrival_time", pa.timestamp("us", "UTC"))))
 
 

@@ -228,9 +228,12 @@ def test_no_digit_is_lost_on_the_way(cents: int, at: int, ratio: float, number: 
     """What was written as JSON is what is read, to the last digit."""
     price = Decimal(cents).scaleb(-2)
     raw = event_with(
-        price=str(price), at=json.dumps(from_microseconds(at).isoformat()), ratio=repr(ratio), number=str(number),
+        price=str(price),
+        at=json.dumps(from_microseconds(at).isoformat()),
+        ratio=repr(ratio),
+        number=str(number),
         name=json.dumps(name),
-    )  # fmt: skip
+    )
     parsed = parse_event(raw, STREAM)
     assert isinstance(parsed, dict)
     assert (parsed["price"], parsed["at"], parsed["number"], parsed["name"]) == (price, at, number, name)

@@ -16,10 +16,16 @@ from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 FLINK: dict[str, Any] = {
-    "ruleId": 1, "ruleState": "ACTIVE", "groupingKeyNames": ["payeeId"], "unique": [],
-    "aggregateFieldName": "paymentAmount", "aggregatorFunctionType": "SUM", "limitOperatorType": "GREATER",
-    "limit": 50, "windowMinutes": 20,
-}  # fmt: skip
+    "ruleId": 1,
+    "ruleState": "ACTIVE",
+    "groupingKeyNames": ["payeeId"],
+    "unique": [],
+    "aggregateFieldName": "paymentAmount",
+    "aggregatorFunctionType": "SUM",
+    "limitOperatorType": "GREATER",
+    "limit": 50,
+    "windowMinutes": 20,
+}
 
 
 def read(message: Any, forms: Forms | None = None) -> Reading:
@@ -146,10 +152,20 @@ def test_everything_that_is_wrong_is_said_in_the_words_of_the_sender() -> None:
     assert places == ["groupingKeyNames", "filter", "aggregateFieldName"]
     wrong = {"ruleId": [1], "ruleState": "stop", "groupingKeyNames": 5, "unique": {}, "aggregateFieldName": 1}
     places = [line.split(":")[0] for line in refusal(wrong | {"filter": 1}).splitlines()]
-    assert sorted(places) == sorted([
-        "ruleId", "ruleState", "groupingKeyNames", "unique", "aggregateFieldName", "aggregatorFunctionType",
-        "limitOperatorType", "limit", "windowMinutes", "filter",
-    ])  # fmt: skip
+    assert sorted(places) == sorted(
+        [
+            "ruleId",
+            "ruleState",
+            "groupingKeyNames",
+            "unique",
+            "aggregateFieldName",
+            "aggregatorFunctionType",
+            "limitOperatorType",
+            "limit",
+            "windowMinutes",
+            "filter",
+        ]
+    )
 
 
 def test_a_large_value_that_debezium_left_out_is_refused_with_the_remedy() -> None:
@@ -162,9 +178,15 @@ def test_a_large_value_that_debezium_left_out_is_refused_with_the_remedy() -> No
 def test_a_row_may_have_the_demos_properties_as_columns() -> None:
     """In snake case, as a database likes them, or in camel case; with or without the schema around the event."""
     snake = row(
-        rule_id=1, rule_state="ACTIVE", grouping_key_names="payeeId", aggregate_field_name="paymentAmount",
-        aggregator_function_type="SUM", limit_operator_type=">", limit="50", window_minutes=20,
-    )  # fmt: skip
+        rule_id=1,
+        rule_state="ACTIVE",
+        grouping_key_names="payeeId",
+        aggregate_field_name="paymentAmount",
+        aggregator_function_type="SUM",
+        limit_operator_type=">",
+        limit="50",
+        window_minutes=20,
+    )
     assert read(snake).message == read(FLINK).message
     assert read({"schema": {}, "payload": row(**FLINK)}).message == read(FLINK).message
 
@@ -173,8 +195,12 @@ def test_a_row_holds_a_rule_of_either_form_as_text() -> None:
     """YAML or JSON; who changed the row is the version's author, unless the rule itself says."""
     ours = "{stream: payments, group_by: [payeeId], when: paymentAmount > 1}"
     assert read(row(id="large", rule=ours, author="ann")).message == {
-        "id": "large", "stream": "payments", "group_by": ["payeeId"], "when": "paymentAmount > 1", "author": "ann",
-    }  # fmt: skip
+        "id": "large",
+        "stream": "payments",
+        "group_by": ["payeeId"],
+        "when": "paymentAmount > 1",
+        "author": "ann",
+    }
     assert read(row(id="large", rule="{author: bob}", author="ann")).message["author"] == "bob"
     assert read(row(rule_id=1, rule=json.dumps(FLINK))).message == read(FLINK).message
 

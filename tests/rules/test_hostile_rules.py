@@ -62,7 +62,7 @@ def measuring(**measure: Any) -> bytes:
         (rule(description="{amount}" * 65), "description", "names 65 values"),
         (rule(when=f"customer_id LIKE '{'%_' * 33}'"), "when", "66 wildcards, more than 64"),
     ],
-)  # fmt: skip
+)
 def test_a_message_that_would_stop_a_job_is_rejected(message: bytes, place: str, reason: str) -> None:
     """Each of these has raised, hung, or led to an answer that Kafka does not take."""
     made, status = judge(RuleSet(), message, 0, STREAMS)
@@ -78,12 +78,20 @@ HUGE = f"0x{'f' * 20_000}"
 @pytest.mark.parametrize(
     "text",
     [
-        HUGE, f"severity: {HUGE}", f"severity: 1{':1' * 100_000}", f"severity: 1{':1' * 100_000}.5", f"? {HUGE}\n: 1",
-        f"measures: {{n: {{count: '*', over: {HUGE}}}}}", f"measures: {{? {HUGE} : {{count: '*', over: 1h}}}}",
-        f"group_by: [{HUGE}]", f"effective: {HUGE}", "severity: 9223372036854775808", "severity: .inf",
+        HUGE,
+        f"severity: {HUGE}",
+        f"severity: 1{':1' * 100_000}",
+        f"severity: 1{':1' * 100_000}.5",
+        f"? {HUGE}\n: 1",
+        f"measures: {{n: {{count: '*', over: {HUGE}}}}}",
+        f"measures: {{? {HUGE} : {{count: '*', over: 1h}}}}",
+        f"group_by: [{HUGE}]",
+        f"effective: {HUGE}",
+        "severity: 9223372036854775808",
+        "severity: .inf",
     ],
     ids=lambda text: text[:40],
-)  # fmt: skip
+)
 def test_a_huge_number_in_yaml_is_a_refusal(text: str) -> None:
     """Wherever it stands: never a traceback."""
     with pytest.raises(RuleError) as refusal:

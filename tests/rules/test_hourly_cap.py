@@ -70,8 +70,9 @@ def test_hours_are_dropped_once_they_are_settled() -> None:
     assert [entry[1] for entry in cap.entries] == [HOUR]
 
 
-ALERT = st.fixed_dictionaries({"at": st.integers(-5, 5).map(lambda n: n * HOUR // 3), "rule": st.sampled_from("rs"),
-                               "muted": st.booleans()})  # fmt: skip
+ALERT = st.fixed_dictionaries(
+    {"at": st.integers(-5, 5).map(lambda n: n * HOUR // 3), "rule": st.sampled_from("rs"), "muted": st.booleans()}
+)
 
 
 @given(st.lists(st.lists(ALERT, max_size=6), max_size=8), st.integers(1, 4), st.integers(0, 7))

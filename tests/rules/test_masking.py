@@ -11,11 +11,16 @@ from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import streams_from_mapping
 
 DECLARED = {
-    "event_id": "id", "event_time": "at", "entities": ["account"],
+    "event_id": "id",
+    "event_time": "at",
+    "entities": ["account"],
     "fields": {
-        "id": "string", "at": "timestamp", "account": {"type": "string", "sensitive": True}, "amount": "int64",
+        "id": "string",
+        "at": "timestamp",
+        "account": {"type": "string", "sensitive": True},
+        "amount": "int64",
     },
-}  # fmt: skip
+}
 OPEN = {**DECLARED, "fields": {**DECLARED["fields"], "account": "string"}}  # type: ignore[dict-item]
 STREAMS = streams_from_mapping({"payments": DECLARED, "open": OPEN}, "tests")
 

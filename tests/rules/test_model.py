@@ -88,10 +88,17 @@ def test_yaml_json_and_the_written_form_are_the_same_rule() -> None:
 
 FIELDS = ["transaction_id", "event_time", "customer_id", "terminal_id", "amount"]
 TAKES: dict[str, list[str]] = {
-    "sum": ["amount"], "avg": ["amount"], "stddev": ["amount"], "min": ["amount", "event_time"],
-    "max": ["amount", "event_time"], "count": [*FIELDS, "*"], "count_distinct": FIELDS, "first": FIELDS, "last": FIELDS,
+    "sum": ["amount"],
+    "avg": ["amount"],
+    "stddev": ["amount"],
+    "min": ["amount", "event_time"],
+    "max": ["amount", "event_time"],
+    "count": [*FIELDS, "*"],
+    "count_distinct": FIELDS,
+    "first": FIELDS,
+    "last": FIELDS,
     "values": FIELDS,
-}  # fmt: skip
+}
 CONDITIONS = st.sampled_from(["amount > 1", "customer_id = 'c' OR amount IS NULL"])
 
 

@@ -14,8 +14,13 @@ from nightjar.rules.streams import load_streams
 from nightjar.rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType
 
 COLUMNS: dict[str, FieldType] = {
-    "n": INT64, "d": DOUBLE, "s": STRING, "t": TIMESTAMP, "u": TIMESTAMP, "b": BOOLEAN,
-}  # fmt: skip
+    "n": INT64,
+    "d": DOUBLE,
+    "s": STRING,
+    "t": TIMESTAMP,
+    "u": TIMESTAMP,
+    "b": BOOLEAN,
+}
 # Every word that sqlglot knows in some way: keywords, functions, and those its parser looks for by their text.
 WORDS = sorted(
     {
@@ -25,10 +30,17 @@ WORDS = sorted(
     }
 )
 SHAPES = [
-    "{0} > 1", "n > {0}", "({0}) + {0} > {0} * 2 AND {0} < 1", "CASE WHEN {0} > 1 THEN {0} ELSE {0} END > 0",
-    "{0} IS NOT NULL", "{0} NOT BETWEEN 1 AND {0}", "NOT {0} IN (1, 2)", "- {0} < 0", "COALESCE({0}, 0) = {0}",
+    "{0} > 1",
+    "n > {0}",
+    "({0}) + {0} > {0} * 2 AND {0} < 1",
+    "CASE WHEN {0} > 1 THEN {0} ELSE {0} END > 0",
+    "{0} IS NOT NULL",
+    "{0} NOT BETWEEN 1 AND {0}",
+    "NOT {0} IN (1, 2)",
+    "- {0} < 0",
+    "COALESCE({0}, 0) = {0}",
     "ABS({0}) / {0} % {0} = 1".replace(" / {0}", " - {0}"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.slow
@@ -52,13 +64,25 @@ def test_a_word_of_the_language_is_no_name(word: str) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("n == 1", "=="), ("d::double > 1", "::"), ("EXTRACT(ISODOW FROM t) = 1", "ISODOW"), ("s ~~ 'a%'", "~~"),
-        ("CAST(n AS FLOAT8) > 1", "FLOAT8"), ("CAST(n AS DOUBLE PRECISION) > 1", "DOUBLE PRECISION"),
-        ("CAST('2020-01-01' AS TIMESTAMP) < t", "TIMESTAMP"), ("n > 1.", "1."), ("n > +5", "+"), ("n - + 5 > 1", "+"),
-        ("EXTRACT(HOUR, t) = 1", "HOUR"), ("EXTRACT('HOUR' FROM t) = 1", "'HOUR'"), ("s IN ('a',)", ","),
-        ("b ISNULL", "ISNULL"), ("n DIV 2 = 1", "DIV"), ("s || 'a' = 'b'", "||"), ("n <=> 1", "<=>"),
+        ("n == 1", "=="),
+        ("d::double > 1", "::"),
+        ("EXTRACT(ISODOW FROM t) = 1", "ISODOW"),
+        ("s ~~ 'a%'", "~~"),
+        ("CAST(n AS FLOAT8) > 1", "FLOAT8"),
+        ("CAST(n AS DOUBLE PRECISION) > 1", "DOUBLE PRECISION"),
+        ("CAST('2020-01-01' AS TIMESTAMP) < t", "TIMESTAMP"),
+        ("n > 1.", "1."),
+        ("n > +5", "+"),
+        ("n - + 5 > 1", "+"),
+        ("EXTRACT(HOUR, t) = 1", "HOUR"),
+        ("EXTRACT('HOUR' FROM t) = 1", "'HOUR'"),
+        ("s IN ('a',)", ","),
+        ("b ISNULL", "ISNULL"),
+        ("n DIV 2 = 1", "DIV"),
+        ("s || 'a' = 'b'", "||"),
+        ("n <=> 1", "<=>"),
     ],
-)  # fmt: skip
+)
 def test_what_the_reference_does_not_have_is_refused_by_name(text: str, named: str) -> None:
     """Also where sqlglot would take it."""
     with pytest.raises(PredicateError) as refusal:
@@ -256,8 +280,12 @@ def test_all_problems_of_a_measure_are_reported_at_once() -> None:
     with pytest.raises(RuleError) as refusal:
         parse_rule(RULE | {"measures": measures, "when": "middle > total"}, STREAMS)
     assert [problem.place for problem in refusal.value.problems] == [
-        "measures.middle", "measures.middle.over", "measures.total.over", "measures.middle.per", "measures.total.sum",
+        "measures.middle",
+        "measures.middle.over",
+        "measures.total.over",
+        "measures.middle.per",
+        "measures.total.sum",
         "measures.total.where",
-    ]  # fmt: skip
+    ]
     assert "there is none called 'median'" in refusal.value.problems[0].message
     assert "count, sum, avg, min, max, stddev, count_distinct, first, last" in refusal.value.problems[0].remedy

@@ -12,8 +12,13 @@ from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 RULE: dict[str, Any] = {
-    "id": "large", "stream": "transactions", "group_by": [], "when": "amount > 1", "author": "ann", "reason": "trial",
-}  # fmt: skip
+    "id": "large",
+    "stream": "transactions",
+    "group_by": [],
+    "when": "amount > 1",
+    "author": "ann",
+    "reason": "trial",
+}
 
 
 def publish(rules: RuleSet, message: dict[str, Any], arrival: int) -> tuple[RuleSet, Status]:

@@ -23,13 +23,20 @@ STREAMS = streams_from_mapping(
             "event_time": "at",
             "entities": ["who"],
             "fields": {
-                "id": "string", "at": "timestamp", "who": "string", "paid": "timestamp", "amount": "decimal(18,8)",
-                "weight": "double", "n": "int64", "ok": "boolean", "word": "string",
+                "id": "string",
+                "at": "timestamp",
+                "who": "string",
+                "paid": "timestamp",
+                "amount": "decimal(18,8)",
+                "weight": "double",
+                "n": "int64",
+                "ok": "boolean",
+                "word": "string",
             },
         }
     },
     "test",
-)  # fmt: skip
+)
 STREAM: Stream = STREAMS["s"]
 EVERY_KIND = {
     "group_by": ["who", "n"],
@@ -61,13 +68,18 @@ def events(rows: int = 40) -> pa.Table:
     """Some events of every kind of value, and NULLs, an event each five minutes."""
     made = [
         {
-            "id": f"e{i}", "at": NOON + timedelta(minutes=5 * i), "who": "ab"[i % 2], "n": i % 3,
-            "paid": NOON + timedelta(minutes=5 * i, microseconds=-i), "ok": i % 4 > 0,
+            "id": f"e{i}",
+            "at": NOON + timedelta(minutes=5 * i),
+            "who": "ab"[i % 2],
+            "n": i % 3,
+            "paid": NOON + timedelta(minutes=5 * i, microseconds=-i),
+            "ok": i % 4 > 0,
             "amount": None if i % 5 == 0 else Decimal(f"{i}.0000000{i % 10}"),
-            "weight": None if i % 11 == 10 else i / 7, "word": ["x", 'quote " \\', "ü", None][i % 4],
+            "weight": None if i % 11 == 10 else i / 7,
+            "word": ["x", 'quote " \\', "ü", None][i % 4],
         }
         for i in range(rows)
-    ]  # fmt: skip
+    ]
     return pa.Table.from_pylist(made, STREAM.schema)
 
 
@@ -162,9 +174,17 @@ def test_a_decimal_is_read_to_its_last_digit() -> None:
     rules = ruleset({"measures": {"total": {"sum": "amount", "over": "1h"}}, "when": "total > 9007199254.74099200"})
     table = events(1)
     violation = {
-        "alert_id": "", "rule_id": "r", "rule_version": 1, "rule_state": "active", "stream": "s",
-        "group": '{"who":"a"}', "event_id": "e0", "event_time": NOON, "severity": "low", "text": "",
-    }  # fmt: skip
+        "alert_id": "",
+        "rule_id": "r",
+        "rule_version": 1,
+        "rule_state": "active",
+        "stream": "s",
+        "group": '{"who":"a"}',
+        "event_id": "e0",
+        "event_time": NOON,
+        "severity": "low",
+        "text": "",
+    }
     schema = Truth(STREAM, rules, table).violations().schema
     for total, holds in (
         ("9007199254.74099201", True),

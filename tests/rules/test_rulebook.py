@@ -25,9 +25,13 @@ EXAMPLES = [Path(__file__).parents[2] / "examples" / name for name in ("rules.ya
 def rule(**keys: Any) -> dict[str, Any]:
     """A rule that fits the transactions stream."""
     return {
-        "id": "r", "stream": "transactions", "group_by": ["customer_id"],
-        "measures": {"n": {"count": "*", "over": "1h"}}, "when": "n > 3", **keys,
-    }  # fmt: skip
+        "id": "r",
+        "stream": "transactions",
+        "group_by": ["customer_id"],
+        "measures": {"n": {"count": "*", "over": "1h"}},
+        "when": "n > 3",
+        **keys,
+    }
 
 
 def book_after(*written: Message, delay: int = 5 * SECOND) -> tuple[RuleBook, list[tuple[str, Any, Any]]]:

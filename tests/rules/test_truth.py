@@ -24,12 +24,16 @@ STREAMS = streams_from_mapping(
             "event_time": "at",
             "entities": ["who"],
             "fields": {
-                "id": "string", "at": "timestamp", "who": "string", "amount": "decimal(18,8)", "n": "int64",
+                "id": "string",
+                "at": "timestamp",
+                "who": "string",
+                "amount": "decimal(18,8)",
+                "n": "int64",
             },
         }
     },
     "test",
-)  # fmt: skip
+)
 STREAM: Stream = STREAMS["s"]
 
 
@@ -57,11 +61,16 @@ def test_each_evaluation_is_a_row_and_violations_are_marked() -> None:
     assert made.table(every=True).schema == RESULT_SCHEMA
     assert made.table(every=True).to_pylist() == [
         {
-            "rule_id": "r0", "rule_version": 1, "event_id": event_id, "event_time": NOON + timedelta(minutes=minutes),
-            "violated": violated, "group": '{"who":"x"}', "measures": f'{{"k":{k}}}',
+            "rule_id": "r0",
+            "rule_version": 1,
+            "event_id": event_id,
+            "event_time": NOON + timedelta(minutes=minutes),
+            "violated": violated,
+            "group": '{"who":"x"}',
+            "measures": f'{{"k":{k}}}',
         }
         for event_id, minutes, violated, k in [("a", 0, False, 1), ("d", 3, True, 2)]
-    ]  # fmt: skip
+    ]
     assert made.table().column("event_id").to_pylist() == ["d"]
     assert [(v.evaluated, v.violations) for v in made.verdicts] == [(2, 1)]
     assert (made.rows(), made.rows(every=True)) == (1, 2)

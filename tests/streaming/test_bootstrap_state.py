@@ -69,9 +69,11 @@ def latest_of_shuffle_key(
     """What the lake's alerts say of a shuffle key's rules, as the state takes it."""
     last = {record["alert_id"]: record for record in alerts.to_pylist()}
     rules = {(v.rule.id, v.version): v.rule for v in ruleset.versions}
-    routed = {} if key.field == WHOLE_STREAM else dict(
-        zip(events.column("id").to_pylist(), events.column(key.field).to_pylist(), strict=True)
-    )  # fmt: skip
+    routed = (
+        {}
+        if key.field == WHOLE_STREAM
+        else dict(zip(events.column("id").to_pylist(), events.column(key.field).to_pylist(), strict=True))
+    )
     rows = [
         {
             **record,

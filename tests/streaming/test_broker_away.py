@@ -26,8 +26,14 @@ RULE = {"id": "failed", "stream": "logins", "group_by": ["customer_id"], "when":
 def step(number: int, *rules: dict[str, object]) -> Step:
     """A failed login, and before it rules."""
     at = NOON + number * 1_000_000
-    login = {"login_id": f"l{number}", "event_time": iso_text(at), "customer_id": "ann", "ip": "::1", "device": "d",
-             "status": "FAIL"}  # fmt: skip
+    login = {
+        "login_id": f"l{number}",
+        "event_time": iso_text(at),
+        "customer_id": "ann",
+        "ip": "::1",
+        "device": "d",
+        "status": "FAIL",
+    }
     message = Message("logins", json.dumps(login).encode())
     return Step(at, crash=False, rules=tuple(json.dumps(rule).encode() for rule in rules), events=(message,))
 

@@ -111,8 +111,12 @@ def test_events_of_one_value_share_a_bucket_in_their_order() -> None:
     assert len({bucket for bucket, name in packed if name in {"t0", "t2", "t4"}}) == 1
 
 
-EVERY = {number * BUCKETS + at for number, key in enumerate(SHUFFLE_KEYS) for at in range(BUCKETS)
-         if at == 0 or key.field != WHOLE_STREAM}  # fmt: skip
+EVERY = {
+    number * BUCKETS + at
+    for number, key in enumerate(SHUFFLE_KEYS)
+    for at in range(BUCKETS)
+    if at == 0 or key.field != WHOLE_STREAM
+}
 
 
 def test_a_clock_goes_to_every_bucket_and_is_no_later_than_its_record() -> None:
@@ -140,13 +144,29 @@ def test_an_accepted_rule_goes_to_the_buckets_of_its_stream() -> None:
 
 
 HOSTILE = [
-    b"", b"not JSON", b"\xff{", b"[1]", b'{"run_id": 1, "clocks": {}}', b'{"clocks": {"a": "b"}}',
+    b"",
+    b"not JSON",
+    b"\xff{",
+    b"[1]",
+    b'{"run_id": 1, "clocks": {}}',
+    b'{"clocks": {"a": "b"}}',
     b'{"run_id": "run", "clocks": {"logins": 1' + b"0" * 30 + b"}}",
-    b'{"run_id": "run", "clocks": {"logins": true}}', b"[" * 100_000, b'{"status": "ACCEPTED"}',
+    b'{"run_id": "run", "clocks": {"logins": true}}',
+    b"[" * 100_000,
+    b'{"status": "ACCEPTED"}',
     b'{"status": "ACTIVE", "rule_id": 7, "rule_version": "x", "effective": null}',
-    json.dumps({"status": "ACCEPTED", "rule_id": "r", "rule_version": 1, "effective": None, "message": "x-0-1",
-                "route": "", "rule": {"id": "r", "stream": "logins", "group_by": [], "when": "\ud800"}}).encode(),
-]  # fmt: skip
+    json.dumps(
+        {
+            "status": "ACCEPTED",
+            "rule_id": "r",
+            "rule_version": 1,
+            "effective": None,
+            "message": "x-0-1",
+            "route": "",
+            "rule": {"id": "r", "stream": "logins", "group_by": [], "when": "\ud800"},
+        }
+    ).encode(),
+]
 
 
 @pytest.mark.parametrize("topic", ["clock", "rule-status"])

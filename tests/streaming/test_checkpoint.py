@@ -88,10 +88,19 @@ def test_metadata_are_written_as_earlier_releases_did_and_theirs_are_read(tmp_pa
     """Format 5 had neither optional fields nor offsets at which events began, nor shuffle keys that were added."""
     config = JobConfig({"logins": STREAMS["logins"]}, tmp_path, buckets=1)
     declared = {
-        "topic": "logins", "event_id": "login_id", "event_time": "event_time", "entities": ["customer_id", "ip"],
-        "fields": {"login_id": "string", "event_time": "timestamp", "customer_id": "string", "ip": "string",
-                   "device": "string", "status": "string"},
-    }  # fmt: skip
+        "topic": "logins",
+        "event_id": "login_id",
+        "event_time": "event_time",
+        "entities": ["customer_id", "ip"],
+        "fields": {
+            "login_id": "string",
+            "event_time": "timestamp",
+            "customer_id": "string",
+            "ip": "string",
+            "device": "string",
+            "status": "string",
+        },
+    }
     customers, addresses = ({"stream": "logins", "field": name} for name in declared["entities"])
     written = {"name": "a", "format": 5, "buckets": 1, "streams": {"logins": declared}}
     file = tmp_path / "nightjar.json"
@@ -101,9 +110,13 @@ def test_metadata_are_written_as_earlier_releases_did_and_theirs_are_read(tmp_pa
     Checkpoint(config).settle([*RuleBook(config.streams).shuffle_keys, added])
     devices = {"stream": "logins", "field": "device", "began": {"0": 3}}
     expected = {
-        "name": "a", "began": {}, "format": 8, "buckets": 1, "streams": {"logins": declared | {"optional": []}},
+        "name": "a",
+        "began": {},
+        "format": 8,
+        "buckets": 1,
+        "streams": {"logins": declared | {"optional": []}},
         "routes": [customers, addresses, devices],
-    }  # fmt: skip
+    }
     assert file.read_text() == json.dumps(expected, indent=1)
     Checkpoint(config).settle([*RuleBook(config.streams).shuffle_keys, added], unused={added})
     dropped = expected | {"routes": [customers, addresses, devices | {"dropped": True}]}

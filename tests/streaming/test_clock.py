@@ -32,11 +32,16 @@ CONFIG = JobConfig(load_streams(), Path(), clock_margin=10)
         ([], 100, None),
     ],
     ids=[
-        "nothing waits: the present", "the oldest that waits", "the oldest of several that wait", "one cannot be read",
-        "producers: the last record", "producers: the oldest that waits", "producers: a partition without a record",
+        "nothing waits: the present",
+        "the oldest that waits",
+        "the oldest of several that wait",
+        "one cannot be read",
+        "producers: the last record",
+        "producers: the oldest that waits",
+        "producers: a partition without a record",
         "no partition is known",
     ],
-)  # fmt: skip
+)
 def test_clock_is_before_every_record_yet_to_be_consumed(
     partitions: list[PartitionProgress], now: int | None, clock: int | None
 ) -> None:

@@ -87,6 +87,12 @@ def test_a_superseded_and_a_retired_version_are_answered_by_the_clock(
         assert (of_1["superseded_by"], of_1["superseded_from"]) == (2, accepted[1]["effective"])
         of_large = [(a["status"], a["rule_version"]) for a in job.answers if a["rule_id"] == "large"]
         assert of_large == [
-            ("ACCEPTED", 1), ("ACTIVE", 1), ("ACCEPTED", 2), ("ACTIVE", 2), ("SUPERSEDED", 1),
-            ("ACCEPTED", 3), ("SUPERSEDED", 2), ("RETIRED", 3),
-        ]  # fmt: skip
+            ("ACCEPTED", 1),
+            ("ACTIVE", 1),
+            ("ACCEPTED", 2),
+            ("ACTIVE", 2),
+            ("SUPERSEDED", 1),
+            ("ACCEPTED", 3),
+            ("SUPERSEDED", 2),
+            ("RETIRED", 3),
+        ]

@@ -34,9 +34,12 @@ def own(kafka_topics: TestTopics) -> TestTopics:
     with producer(made.settings) as client:
         for number in range(20):
             event = {
-                "transaction_id": f"t{number}", "event_time": iso_text(NOON + number * MINUTE), "amount": 1,
-                "customer_id": f"c{number % 5}", "terminal_id": "m",
-            }  # fmt: skip
+                "transaction_id": f"t{number}",
+                "event_time": iso_text(NOON + number * MINUTE),
+                "amount": 1,
+                "customer_id": f"c{number % 5}",
+                "terminal_id": "m",
+            }
             at = (NOON + number * MINUTE) // 1000
             client.send(topic, json.dumps(event).encode(), partition=number % 2, timestamp_ms=at).get()
         client.send(topic, b"garbage", partition=0, timestamp_ms=(NOON + 20 * MINUTE) // 1000).get()
@@ -87,9 +90,10 @@ def test_each_bucket_gets_what_it_lacks(own: TestTopics, tmp_path: Path) -> None
         listed = msgspec.msgpack.decode(files.get(of_export("abc", LIST)), type=Exported)
         rows = [row for entry in listed.entries for row in read(files.get(entry.name)).events.to_pylist()]
         lacking = [
-            f"t{n}" for n in range(2, 20)
+            f"t{n}"
+            for n in range(2, 20)
             if buckets[n] == bucket and (NOON + n * MINUTE < horizons[bucket] or (n % 2 == 1 and n // 2 < 9))
-        ]  # fmt: skip
+        ]
         assert [row["transaction_id"] for row in rows] == lacking
         assert (listed.since, listed.first) == (NOON + 2 * MINUTE, first[bucket] - 21)
         assert [row["arrival_seq"] for row in rows] == [first[bucket] - 21 + n for n in range(len(rows))]

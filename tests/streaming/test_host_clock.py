@@ -19,9 +19,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mar
 
 HOUR = 3_600_000_000
 RULE = {
-    "id": "third", "stream": "transactions", "group_by": ["customer_id"], "when": "n = 3",
-    "measures": {"n": {"count": "*", "over": "1h"}}, "effective": "2000-01-01T00:00:00Z",
-}  # fmt: skip
+    "id": "third",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n = 3",
+    "measures": {"n": {"count": "*", "over": "1h"}},
+    "effective": "2000-01-01T00:00:00Z",
+}
 
 
 def now() -> int:
@@ -31,8 +35,13 @@ def now() -> int:
 
 def payment(number: int) -> Step:
     """A payment that happens now."""
-    event = {"transaction_id": f"t{number}", "event_time": iso_text(now()), "customer_id": "ann",
-             "terminal_id": "m1", "amount": 1}  # fmt: skip
+    event = {
+        "transaction_id": f"t{number}",
+        "event_time": iso_text(now()),
+        "customer_id": "ann",
+        "terminal_id": "m1",
+        "amount": 1,
+    }
     return Step(now(), crash=False, rules=(), events=(Message("transactions", json.dumps(event).encode()),))
 
 

@@ -33,13 +33,21 @@ Output = Callable[[list[tuple[str, bytes]]], dict[str, list[dict[str, Any]]]]
 SHUFFLE_KEYS = tuple(ShuffleKey(STREAM.name, entity) for entity in STREAM.entities)
 NOON = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
 GOOD = {
-    "transaction_id": '"t"', "event_time": "0", "customer_id": '"c1"', "terminal_id": '"m1"', "amount": "12.34",
-}  # fmt: skip
+    "transaction_id": '"t"',
+    "event_time": "0",
+    "customer_id": '"c1"',
+    "terminal_id": '"m1"',
+    "amount": "12.34",
+}
 RULE = {
-    "id": "any", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 1", "effective": "2000-01-01",
+    "id": "any",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "n >= 1",
+    "effective": "2000-01-01",
     "measures": {"n": {"count": "*", "over": "1h"}, "spent": {"sum": "amount", "over": "1h"}},
     "description": "{n} payments of {customer_id}: {spent}",
-}  # fmt: skip
+}
 # The default limit of Kafka.
 LARGEST = 1_048_576
 

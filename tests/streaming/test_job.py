@@ -77,8 +77,13 @@ def test_killed_in_mid_replay_it_ends_with_the_same_alerts(place: Place) -> None
 
 def payment(number: int, at: int, amount: int) -> tuple[int, Row]:
     """A transaction that arrives at its time."""
-    event = {"transaction_id": f"e{number}", "event_time": iso_text(NOON + at), "customer_id": "ann",
-             "terminal_id": "m1", "amount": amount}  # fmt: skip
+    event = {
+        "transaction_id": f"e{number}",
+        "event_time": iso_text(NOON + at),
+        "customer_id": "ann",
+        "terminal_id": "m1",
+        "amount": amount,
+    }
     return NOON + at, event
 
 

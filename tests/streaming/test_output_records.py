@@ -38,10 +38,18 @@ AT = datetime(2026, 1, 5, 10, 0, 0, 123456, tzinfo=UTC)
 def event(number: int, arrival: datetime, customer: str = "c", **more: Any) -> dict[str, Any]:
     """A payment at AT."""
     return {
-        "transaction_id": f"t{number}", "event_time": AT, "customer_id": customer, "terminal_id": None,
-        "amount": Decimal("1.10"), "arrival_time": arrival, "partition": 1, "offset": 40 + number,
-        SENT_AT: 7_000_000 + number, PRIMARY: True, **more,
-    }  # fmt: skip
+        "transaction_id": f"t{number}",
+        "event_time": AT,
+        "customer_id": customer,
+        "terminal_id": None,
+        "amount": Decimal("1.10"),
+        "arrival_time": arrival,
+        "partition": 1,
+        "offset": 40 + number,
+        SENT_AT: 7_000_000 + number,
+        PRIMARY: True,
+        **more,
+    }
 
 
 def parts(records: pa.Table) -> list[tuple[str, str | None, dict[str, Any]]]:
@@ -69,11 +77,23 @@ def test_alert_has_every_key_of_its_record() -> None:
     ((key, sent_at, record),) = parts(alerts_of(advance, table, 5_000_000))
     assert (key, sent_at) == (record["alert_id"], "7000001")
     assert record == {
-        "alert_id": key, "revision": 1, "kind": "alert", "rule_id": "any", "rule_version": 1, "rule_state": "active",
-        "stream": "transactions", "group": {"customer_id": "c"}, "event_id": "t1",
-        "event_time": "2026-01-05T10:00:00.123456Z", "measures": {"spent": "1.10"}, "severity": "medium",
-        "text": "spent 1.10", "muted": False, "source": "stream", "emitted_at": "1970-01-01T00:00:05.000000Z",
-    }  # fmt: skip
+        "alert_id": key,
+        "revision": 1,
+        "kind": "alert",
+        "rule_id": "any",
+        "rule_version": 1,
+        "rule_state": "active",
+        "stream": "transactions",
+        "group": {"customer_id": "c"},
+        "event_id": "t1",
+        "event_time": "2026-01-05T10:00:00.123456Z",
+        "measures": {"spent": "1.10"},
+        "severity": "medium",
+        "text": "spent 1.10",
+        "muted": False,
+        "source": "stream",
+        "emitted_at": "1970-01-01T00:00:05.000000Z",
+    }
 
 
 def test_an_alert_beyond_the_cap_is_marked() -> None:
@@ -110,13 +130,20 @@ def test_a_late_event_has_its_coordinates_and_fields() -> None:
     found = parts(late_records("topic", advance.late, STREAM))
     assert [key for key, _, _ in found] == ["t2", "t3"]
     assert found[0][2] == {
-        "stream": "transactions", "event_id": "t2", "event_time": "2026-01-05T10:00:00.123456Z",
-        "arrival_time": "2026-01-05T10:30:00.000000Z", "partition": 1, "offset": 42,
+        "stream": "transactions",
+        "event_id": "t2",
+        "event_time": "2026-01-05T10:00:00.123456Z",
+        "arrival_time": "2026-01-05T10:30:00.000000Z",
+        "partition": 1,
+        "offset": 42,
         "event": {
-            "transaction_id": "t2", "event_time": "2026-01-05T10:00:00.123456Z", "customer_id": "c",
-            "terminal_id": None, "amount": "1.10",
+            "transaction_id": "t2",
+            "event_time": "2026-01-05T10:00:00.123456Z",
+            "customer_id": "c",
+            "terminal_id": None,
+            "amount": "1.10",
         },
-    }  # fmt: skip
+    }
 
 
 def test_a_late_event_has_its_own_coordinates_beside_a_duplicate() -> None:
@@ -153,9 +180,15 @@ def test_quarantined_record_keeps_its_bytes() -> None:
     assert parts(json_records("topic", [(key, record)])) == [("transactions-1-9", None, record)]
     assert base64.b64decode(record.pop("original")) == raw
     assert record == {
-        "reason": "not_json", "detail": "why", "stream": "transactions", "topic": "transactions", "partition": 1,
-        "offset": 9, "arrival_time": "1970-01-01T00:00:00.000000Z", "size": 7,
-    }  # fmt: skip
+        "reason": "not_json",
+        "detail": "why",
+        "stream": "transactions",
+        "topic": "transactions",
+        "partition": 1,
+        "offset": 9,
+        "arrival_time": "1970-01-01T00:00:00.000000Z",
+        "size": 7,
+    }
 
 
 def test_a_large_record_in_quarantine_is_one_that_kafka_takes() -> None:

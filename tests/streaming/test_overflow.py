@@ -58,8 +58,13 @@ def test_what_is_no_hour_is_no_clock(wrong: object) -> None:
     assert read_clock(json.dumps(record).encode()) == Clock("i", {})
 
 
-RULE = {"id": "any", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 100",
-        "effective": "2000-01-01T00:00:00Z"}  # fmt: skip
+RULE = {
+    "id": "any",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "amount > 100",
+    "effective": "2000-01-01T00:00:00Z",
+}
 
 
 @pytest.mark.kafka
@@ -78,9 +83,12 @@ def test_a_flood_in_many_buckets_is_marked_and_nothing_is_lost(spark: "SparkSess
         events = []  # a microsecond apart, so that all are in one hour
         for number in range(sent, sent + count):
             event: dict[str, Any] = {
-                "transaction_id": f"t{number}", "event_time": iso_text(begun + number),
-                "customer_id": f"c{number % 20}", "terminal_id": "m", "amount": 101,
-            }  # fmt: skip
+                "transaction_id": f"t{number}",
+                "event_time": iso_text(begun + number),
+                "customer_id": f"c{number % 20}",
+                "terminal_id": "m",
+                "amount": 101,
+            }
             events.append(Message("transactions", json.dumps(event).encode()))
         sent += count
         return Step(time.time_ns() // 1000, crash=crash, rules=(), events=tuple(events))

@@ -39,9 +39,13 @@ MINUTE = 60_000_000
 def counting(name: str, over: str) -> dict[str, Any]:
     """A rule that announces what it counts."""
     return {
-        "id": name, "stream": "transactions", "group_by": ["customer_id"], "when": "payments >= 1",
-        "measures": {"payments": {"count": "*", "over": over}}, "effective": "2024-01-01T00:00:00Z",
-    }  # fmt: skip
+        "id": name,
+        "stream": "transactions",
+        "group_by": ["customer_id"],
+        "when": "payments >= 1",
+        "measures": {"payments": {"count": "*", "over": over}},
+        "effective": "2024-01-01T00:00:00Z",
+    }
 
 
 def answers() -> tuple[Record, Record]:
@@ -63,10 +67,17 @@ def payment(event_id: str, minute: int, arrives: int | None = None) -> dict[str,
     """A payment of ann's some minutes after noon."""
     at, arrival = (NOON + timedelta(minutes=m) for m in (minute, minute if arrives is None else arrives))
     return {
-        "transaction_id": event_id, "event_time": at, "customer_id": "ann", "terminal_id": "m1",
-        "amount": Decimal("10.00"), "arrival_time": arrival, "partition": 0, "offset": minute, SENT_AT: None,
+        "transaction_id": event_id,
+        "event_time": at,
+        "customer_id": "ann",
+        "terminal_id": "m1",
+        "amount": Decimal("10.00"),
+        "arrival_time": arrival,
+        "partition": 0,
+        "offset": minute,
+        SENT_AT: None,
         PRIMARY: True,
-    }  # fmt: skip
+    }
 
 
 class Job:

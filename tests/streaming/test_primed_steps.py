@@ -29,12 +29,16 @@ FIELDS = {"id": "string", "at": "timestamp", "who": "string", "amount": "int64"}
 STREAMS = streams_from_mapping(
     {
         "s": {
-            "event_id": "id", "event_time": "at", "entities": ["who"], "allowed_lateness": "10s",
-            "max_future_skew": "0s", "fields": FIELDS,
+            "event_id": "id",
+            "event_time": "at",
+            "entities": ["who"],
+            "allowed_lateness": "10s",
+            "max_future_skew": "0s",
+            "fields": FIELDS,
         }
     },
     "tests",
-)  # fmt: skip
+)
 STREAM = STREAMS["s"]
 SCHEMA = STREAM.schema.append(pa.field("arrival_time", pa.timestamp("us", "UTC")))
 Row = dict[str, Any]
@@ -140,9 +144,12 @@ class Exported:
 
 
 @given(
-    events_of, st.sampled_from([["narrow"], ["steps"], ["narrow", "steps"]]), st.sampled_from(sorted(LATER)),
-    st.tuples(st.floats(0.2, 0.7), st.floats(0, 1), st.floats(0, 1)), st.sampled_from(["", "restored", "merged"]),
-)  # fmt: skip
+    events_of,
+    st.sampled_from([["narrow"], ["steps"], ["narrow", "steps"]]),
+    st.sampled_from(sorted(LATER)),
+    st.tuples(st.floats(0.2, 0.7), st.floats(0, 1), st.floats(0, 1)),
+    st.sampled_from(["", "restored", "merged"]),
+)
 def test_primed_steps_are_those_of_rules_that_had_always_been_there(
     drawn: list[tuple[int, int, str, int]], there: list[str], later: str, moments: tuple[float, float, float], lost: str
 ) -> None:

@@ -34,9 +34,13 @@ STREAM = STREAMS["transactions"]
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TOPICS = Topics()
 BURST = {
-    "id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "payments >= 2",
-    "measures": {"payments": {"count": "*", "over": "1h"}}, "effective": "2024-01-01T00:00:00Z",
-}  # fmt: skip
+    "id": "burst",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "when": "payments >= 2",
+    "measures": {"payments": {"count": "*", "over": "1h"}},
+    "effective": "2024-01-01T00:00:00Z",
+}
 EARLY = tuple(answered(STREAMS, BURST))
 
 
@@ -103,9 +107,17 @@ def payment(event_id: str, minute: int) -> Row:
     """A payment of ann's that arrives at its time."""
     at = NOON + timedelta(minutes=minute)
     event = {
-        "transaction_id": event_id, "event_time": at, "customer_id": "ann", "terminal_id": "m1",
-        "amount": Decimal("10.00"), "arrival_time": at, "partition": 0, "offset": minute, SENT_AT: None, PRIMARY: True,
-    }  # fmt: skip
+        "transaction_id": event_id,
+        "event_time": at,
+        "customer_id": "ann",
+        "terminal_id": "m1",
+        "amount": Decimal("10.00"),
+        "arrival_time": at,
+        "partition": 0,
+        "offset": minute,
+        SENT_AT: None,
+        PRIMARY: True,
+    }
     return Row(kind=PayloadKind.EVENTS.value, payload=to_ipc(pa.Table.from_pylist([event], events_schema(STREAM))))
 
 
@@ -245,15 +257,26 @@ def test_a_failure_is_reported_once_whatever_is_lost_in_memory(store: Store) -> 
     streams = streams_from_mapping({"counters": {**declared, "fields": fields}}, "here")
     of = BucketPlan("checkpoint", "first", Path(), streams, (ShuffleKey("counters", "name"),), 1, TOPICS, ())
     total = {
-        "id": "total", "stream": "counters", "group_by": ["name"], "when": "total > 0",
-        "measures": {"total": {"sum": "value", "over": "1h"}}, "effective": "2024-01-01T00:00:00Z",
-    }  # fmt: skip
+        "id": "total",
+        "stream": "counters",
+        "group_by": ["name"],
+        "when": "total > 0",
+        "measures": {"total": {"sum": "value", "over": "1h"}},
+        "effective": "2024-01-01T00:00:00Z",
+    }
 
     def answers_to(number: int) -> list[str]:
         event = {
-            "id": f"c{number}", "at": NOON, "name": "ann", "value": 2**62, "arrival_time": NOON, "partition": 0,
-            "offset": number, SENT_AT: None, PRIMARY: True,
-        }  # fmt: skip
+            "id": f"c{number}",
+            "at": NOON,
+            "name": "ann",
+            "value": 2**62,
+            "arrival_time": NOON,
+            "partition": 0,
+            "offset": number,
+            SENT_AT: None,
+            PRIMARY: True,
+        }
         payload = to_ipc(pa.Table.from_pylist([event], events_schema(streams["counters"])))
         output = batch(store, Row(kind=PayloadKind.EVENTS.value, payload=payload), of=of)
         return [answer["status"] for answer in output.get(TOPICS.rule_status, [])]
@@ -386,11 +409,21 @@ def test_a_bucket_begins_with_the_state_it_is_given(made: list[Bucket], tmp_path
     share = share_of(config, book, book.shuffle_keys.index(ShuffleKey("transactions", "customer_id")), arrival)
     one, two = (from_ipc(payment(f"t{minute}", minute).payload).drop_columns([PRIMARY]) for minute in (1, 2))
     announcement = {
-        "event_id": "t3", "event_time": NOON + timedelta(minutes=3), "rule_id": "burst", "rule_version": 1,
-        "revision": 4, "retracted": False, "rule_state": "active", "group": '{"customer_id":"ann"}',
-        "measures": '{"payments":3}', "severity": "medium", "text": "", "muted": False, "mute": 0,
+        "event_id": "t3",
+        "event_time": NOON + timedelta(minutes=3),
+        "rule_id": "burst",
+        "rule_version": 1,
+        "revision": 4,
+        "retracted": False,
+        "rule_state": "active",
+        "group": '{"customer_id":"ann"}',
+        "measures": '{"payments":3}',
+        "severity": "medium",
+        "text": "",
+        "muted": False,
+        "mute": 0,
         SHUFFLED_BY: "ann",
-    }  # fmt: skip
+    }
     announced = pa.Table.from_pylist([announcement], LEDGER_SCHEMA.append(pa.field(SHUFFLED_BY, pa.string())))
     assert write_share(tmp_path, share, [one], announced, [two]) == 2
     store = Store(tmp_path)

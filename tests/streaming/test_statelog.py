@@ -49,9 +49,14 @@ def delta(*names: str, at: int = 0) -> Delta:
 def announcement(event_id: str, revision: int) -> Delta:
     """One alert's announcement, without events."""
     entry = dict.fromkeys(LEDGER_SCHEMA.names, "") | {
-        "event_id": event_id, "event_time": 0, "rule_version": 1, "revision": revision, "retracted": False,
-        "muted": False, "mute": 0,
-    }  # fmt: skip
+        "event_id": event_id,
+        "event_time": 0,
+        "rule_version": 1,
+        "revision": revision,
+        "retracted": False,
+        "muted": False,
+        "mute": 0,
+    }
     return Delta(delta().events, pa.Table.from_pylist([entry], LEDGER_SCHEMA))
 
 

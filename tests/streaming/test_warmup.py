@@ -121,9 +121,15 @@ def test_a_job_generates_no_code_that_its_warm_up_has_not(
         assert list(reader.all()) == []
     assert list(config.checkpoint.parent.glob(".*warm-up*")) == []
     plan = BucketPlan(
-        "job", "job", tmp_path / "state", own.streams, shuffle_keys, config.buckets, config.topics,
+        "job",
+        "job",
+        tmp_path / "state",
+        own.streams,
+        shuffle_keys,
+        config.buckets,
+        config.topics,
         made_up_rules(own.streams, shuffle_keys),
-    )  # fmt: skip
+    )
     records = kafka_records(session, config, 1000)
     tasks = BucketTasks.of(plan, config.shuffle_partitions)
     stages = Stages(one_machine=places.one_machine).number

@@ -69,6 +69,9 @@ def worker(folder: Path, own: TestTopics, port: int) -> ManagedProcess:
         "org.apache.kafka.connect.cli.ConnectStandalone",
     ]
     return ManagedProcess(
-        "Kafka Connect", [java(), *options, *map(str, files)], folder / "connect.log", NightjarError,
+        "Kafka Connect",
+        [java(), *options, *map(str, files)],
+        folder / "connect.log",
+        NightjarError,
         environment={**os.environ, "DEBEZIUM_PASSWORD": "change me"},
-    )  # fmt: skip
+    )

@@ -18,9 +18,13 @@ from nightjar.rules.predicates.nodes import DOUBLE, Node, Op
 from nightjar.rules.timestamps import from_microseconds
 
 _COMPARED: dict[Op, Callable[[Any, Any], bool]] = {
-    Op.EQ: operator.eq, Op.NE: operator.ne, Op.LT: operator.lt, Op.LE: operator.le, Op.GT: operator.gt,
+    Op.EQ: operator.eq,
+    Op.NE: operator.ne,
+    Op.LT: operator.lt,
+    Op.LE: operator.le,
+    Op.GT: operator.gt,
     Op.GE: operator.ge,
-}  # fmt: skip
+}
 _CALCULATED: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: operator.add, Op.SUB: operator.sub, Op.MUL: operator.mul}
 _PARTS: dict[str, Callable[[datetime], int]] = {
     "YEAR": lambda at: at.year,

@@ -22,29 +22,38 @@ RULES = RuleSet.of(
     [
         parse_rule(
             {
-                "id": "spent", "stream": "transactions", "group_by": ["customer_id"],
-                "measures": {"spent": {"sum": "amount", "over": "1h"}}, "when": "spent > 25",
+                "id": "spent",
+                "stream": "transactions",
+                "group_by": ["customer_id"],
+                "measures": {"spent": {"sum": "amount", "over": "1h"}},
+                "when": "spent > 25",
             },
             STREAMS,
         )
     ],
     0,
-)  # fmt: skip
+)
 
 
 def event(number: int, **changed: Any) -> dict[str, Any]:
     """The record at one offset of one of two partitions; every fifth is unusable."""
     at = NOON + timedelta(minutes=number)
     row = dict.fromkeys(EVENTS.columns) | {
-        "partition": number % 2, "offset": 100 + number // 2, "arrival_time": at, "arrival_date": DAY,
-    }  # fmt: skip
+        "partition": number % 2,
+        "offset": 100 + number // 2,
+        "arrival_time": at,
+        "arrival_date": DAY,
+    }
     if number % 20 == 19:
         row |= {"rejected": "not_json", "detail": "no JSON", "original": b"{"}
     else:
         row |= {
-            "transaction_id": f"t{number}", "event_time": at - timedelta(seconds=5), "customer_id": f"c{number % 3}",
-            "terminal_id": "m", "amount": Decimal(number),
-        }  # fmt: skip
+            "transaction_id": f"t{number}",
+            "event_time": at - timedelta(seconds=5),
+            "customer_id": f"c{number % 3}",
+            "terminal_id": "m",
+            "amount": Decimal(number),
+        }
     return row | changed
 
 
@@ -69,12 +78,20 @@ def outcomes(changed: dict[int, dict[str, Any]] | None = None) -> pl.DataFrame:
     of_alerts = ["matched"] * 3 + ["missed"] * 2 + ["retracted"] * 2 + ["revised"]
     rows = [
         {
-            "day": DAY, "alert_id": f"a{i}", "rule_id": "r", "rule_version": 1, "stream": "transactions",
-            "group": "{}", "event_id": f"t{i}", "event_time": NOON, "outcome": outcome,
-            "cause": None if outcome == "matched" else "late_event", **(changed or {}).get(i, {}),
+            "day": DAY,
+            "alert_id": f"a{i}",
+            "rule_id": "r",
+            "rule_version": 1,
+            "stream": "transactions",
+            "group": "{}",
+            "event_id": f"t{i}",
+            "event_time": NOON,
+            "outcome": outcome,
+            "cause": None if outcome == "matched" else "late_event",
+            **(changed or {}).get(i, {}),
         }
         for i, outcome in enumerate(of_alerts)
-    ]  # fmt: skip
+    ]
     return pl.DataFrame(pa.Table.from_pylist(rows, RECONCILIATION.arrow))
 
 

@@ -209,12 +209,19 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     if window.resolution:
         written["resolution"] = window.resolution
     measure = Measure(
-        function, name, parse_duration(window.over), where.test if where else ALWAYS, window.per,
-        window.excluding_current, window.since.test if window.since else None,
-        shown_as(stream.fields[name]) if name else str, window.episode,
+        function,
+        name,
+        parse_duration(window.over),
+        where.test if where else ALWAYS,
+        window.per,
+        window.excluding_current,
+        window.since.test if window.since else None,
+        shown_as(stream.fields[name]) if name else str,
+        window.episode,
         window.until.test if window.until else NEVER,
-        parse_duration(window.resolution) if window.resolution else 0, where.sql if where else None,
-    )  # fmt: skip
+        parse_duration(window.resolution) if window.resolution else 0,
+        where.sql if where else None,
+    )
     return written, measure, result_kind(measure, stream).value
 
 

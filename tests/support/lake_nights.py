@@ -45,10 +45,14 @@ STAGES = ("evaluate", "reconcile", "publish")
 _SESSION = cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2)))
 _RECORDS = pa.schema(
     [
-        ("value", pa.binary()), ("sent_at", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64()),
-        ("arrival_time", pa.timestamp("us", "UTC")), ("arrival_date", pa.date32()),
+        ("value", pa.binary()),
+        ("sent_at", pa.int64()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("arrival_time", pa.timestamp("us", "UTC")),
+        ("arrival_date", pa.date32()),
     ]
-)  # fmt: skip
+)
 
 
 class Killed(BaseException):
@@ -145,9 +149,11 @@ class LakeNights:
             if come:
                 rows = pa.Table.from_batches(reader(iter([_batch(come)])))
                 write_deltalake(
-                    str(self.root / table.name), rows.cast(table.arrow), mode="append",
+                    str(self.root / table.name),
+                    rows.cast(table.arrow),
+                    mode="append",
                     partition_by=list(table.partitioned_by) or None,
-                )  # fmt: skip
+                )
         self.archived = max(self.archived, until)
         row = {"finished_at": from_microseconds(until), "until": from_microseconds(until), "rows": "{}", "seconds": 0.0}
         write_deltalake(str(self.root / ARCHIVES.name), pa.Table.from_pylist([row], ARCHIVES.arrow), mode="append")
@@ -252,9 +258,13 @@ class _Consumer:
 def _batch(records: list[Sent]) -> pa.RecordBatch:
     rows = [
         {
-            "value": sent.value, "sent_at": None, "partition": sent.partition, "offset": sent.offset,
-            "arrival_time": from_microseconds(sent.arrival), "arrival_date": from_microseconds(sent.arrival).date(),
+            "value": sent.value,
+            "sent_at": None,
+            "partition": sent.partition,
+            "offset": sent.offset,
+            "arrival_time": from_microseconds(sent.arrival),
+            "arrival_date": from_microseconds(sent.arrival).date(),
         }
         for sent in records
-    ]  # fmt: skip
+    ]
     return pa.RecordBatch.from_pylist(rows, _RECORDS)

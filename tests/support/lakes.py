@@ -18,10 +18,16 @@ from nightjar.rules.timestamps import microseconds
 STREAM = load_streams()["transactions"]
 
 _ARROW = {
-    "string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_(), "binary": pa.binary(),
-    "double": pa.float64(), "timestamp": pa.timestamp("us", "UTC"), "date": pa.date32(),
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
     "decimal(12,2)": pa.decimal128(12, 2),
-}  # fmt: skip
+}
 
 
 def config_of(root: Path, **changed: Any) -> BackfillConfig:

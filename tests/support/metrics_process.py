@@ -54,9 +54,12 @@ def running(folder: Path, **settings: Any) -> Iterator[Running]:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": str(folder)}
     command = [str(Path(sys.executable).with_name("nightjar")), "metrics"]
     with subprocess.Popen(
-        command, env=environment | given | {"NIGHTJAR_METRICS_PORT": "0", "COLUMNS": "200"}, cwd=folder,
-        stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        command,
+        env=environment | given | {"NIGHTJAR_METRICS_PORT": "0", "COLUMNS": "200"},
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
             said: list[str] = []
             for line in process.stderr or ():

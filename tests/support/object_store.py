@@ -31,10 +31,13 @@ class ObjectStore:
         (self._folder / "data" / _BUCKET).mkdir(parents=True)
         self.write_credentials(self.credentials, self.secret)
         properties = {
-            "s3proxy.endpoint": self.endpoint, "s3proxy.authorization": "aws-v2-or-v4", "s3proxy.identity": self.user,
-            "s3proxy.credential": self.secret, "jclouds.provider": "filesystem-nio2",
+            "s3proxy.endpoint": self.endpoint,
+            "s3proxy.authorization": "aws-v2-or-v4",
+            "s3proxy.identity": self.user,
+            "s3proxy.credential": self.secret,
+            "jclouds.provider": "filesystem-nio2",
             "jclouds.filesystem.basedir": str(self._folder / "data"),
-        }  # fmt: skip
+        }
         file = self._folder / "s3proxy.conf"
         file.touch(mode=0o600)
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))

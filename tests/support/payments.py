@@ -25,11 +25,17 @@ MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000
 
 SCHEMA = pa.schema(
     [
-        *STREAM.schema, ("sent_at", pa.int64()), ("rejected", pa.string()), ("detail", pa.string()),
-        ("original", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()),
-        ("arrival_time", pa.timestamp("us", "UTC")), ("arrival_date", pa.date32()),
+        *STREAM.schema,
+        ("sent_at", pa.int64()),
+        ("rejected", pa.string()),
+        ("detail", pa.string()),
+        ("original", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("arrival_time", pa.timestamp("us", "UTC")),
+        ("arrival_date", pa.date32()),
     ]
-)  # fmt: skip
+)
 # Of three days that end with that noon's.
 REQUEST = RunRequest("x", NOON.date(), days=3)
 
@@ -38,10 +44,21 @@ def payment(name: str, at: datetime, arrives: datetime | None = None, **changed:
     """A record of the table of transactions."""
     arrival = at if arrives is None else arrives
     return {
-        "transaction_id": name, "event_time": at, "customer_id": "ann", "terminal_id": "m1", "amount": Decimal(1),
-        "sent_at": None, "rejected": None, "detail": None, "original": None, "partition": 0, "offset": 0,
-        "arrival_time": arrival, "arrival_date": arrival.date(), **changed,
-    }  # fmt: skip
+        "transaction_id": name,
+        "event_time": at,
+        "customer_id": "ann",
+        "terminal_id": "m1",
+        "amount": Decimal(1),
+        "sent_at": None,
+        "rejected": None,
+        "detail": None,
+        "original": None,
+        "partition": 0,
+        "offset": 0,
+        "arrival_time": arrival,
+        "arrival_date": arrival.date(),
+        **changed,
+    }
 
 
 def add(root: Path, *records: dict[str, Any]) -> None:
@@ -51,9 +68,14 @@ def add(root: Path, *records: dict[str, Any]) -> None:
 
 
 _KINDS = {
-    "string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_(), "binary": pa.binary(),
-    "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
-}  # fmt: skip
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
 
 
 def fill(root: Path, table: Table, *rows: dict[str, Any]) -> None:

@@ -128,32 +128,47 @@ def until(job: JobProcess, condition: Callable[[], bool], what: str) -> None:
 def rule(rule_id: str, group_by: list[str], when: str, **measures: Row) -> Row:
     """A rule on transactions."""
     return {
-        "id": rule_id, "stream": "transactions", "state": "active", "group_by": group_by, "when": when,
+        "id": rule_id,
+        "stream": "transactions",
+        "state": "active",
+        "group_by": group_by,
+        "when": when,
         "measures": measures,
-    }  # fmt: skip
+    }
 
 
 RULES = [
     rule(
-        "velocity", ["customer_id"], "spent > 300 AND payments >= 3", spent={"sum": "amount", "over": "20m"},
+        "velocity",
+        ["customer_id"],
+        "spent > 300 AND payments >= 3",
+        spent={"sum": "amount", "over": "20m"},
         payments={"count": "*", "over": "10m", "where": "amount >= 20"},
     ),
     rule(
-        "unusual", ["customer_id"], "amount > 2 * usual",
+        "unusual",
+        ["customer_id"],
+        "amount > 2 * usual",
         usual={"avg": "amount", "over": "30m", "excluding_current": True},
         spread={"stddev": "amount", "over": "30m"},
     ),
     rule(
-        "busy-terminal", ["terminal_id"], "customers >= 4", customers={"count_distinct": "customer_id", "over": "5m"},
+        "busy-terminal",
+        ["terminal_id"],
+        "customers >= 4",
+        customers={"count_distinct": "customer_id", "over": "5m"},
         before={"last": "customer_id", "over": "5m", "excluding_current": True},
     ),
     rule("of-all", [], "total % 7 = 0", total={"count": "*", "over": "2m", "where": "amount > 50"}),
     # of which a shuffle key without wider windows folds what is older than twice the allowed lateness (S14.3)
     rule(
-        "long-run", ["terminal_id"], "payments % 5 = 0", payments={"count": "*", "over": "30m", "resolution": "2m"},
+        "long-run",
+        ["terminal_id"],
+        "payments % 5 = 0",
+        payments={"count": "*", "over": "30m", "resolution": "2m"},
         spent={"sum": "amount", "over": "40m", "resolution": "1m", "where": "amount > 20"},
     ),
-]  # fmt: skip
+]
 
 
 def history(count: int) -> tuple[list[tuple[int, Row]], int]:
@@ -163,9 +178,12 @@ def history(count: int) -> tuple[list[tuple[int, Row]], int]:
     for number in range(count):
         at = NOON + number // 2 * 4_000_000  # two of them at a time
         event = {
-            "transaction_id": f"t{number}", "event_time": iso_text(at), "customer_id": f"c{draw.randrange(20)}",
-            "terminal_id": f"m{draw.randrange(8)}", "amount": draw.randrange(1, 20_000) / 100,
-        }  # fmt: skip
+            "transaction_id": f"t{number}",
+            "event_time": iso_text(at),
+            "customer_id": f"c{draw.randrange(20)}",
+            "terminal_id": f"m{draw.randrange(8)}",
+            "amount": draw.randrange(1, 20_000) / 100,
+        }
         delay = timedelta(seconds=draw.choice([0, 0, 0, 1, 30, 300, 590])) // timedelta(microseconds=1)
         events.append((at + delay, event))
     again = [(arrival + 5_000_000, event) for arrival, event in draw.sample(events, count // 20)]

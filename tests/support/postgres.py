@@ -76,7 +76,12 @@ class Postgres:
         with (self.folder / f"{program}.log").open("a+") as log:
             done = subprocess.run(
                 [self._programs / program, *arguments, "--pgdata", self._data],
-                user=self._user, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False,
-            )  # fmt: skip
+                user=self._user,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=False,
+            )
             log.seek(0)
             assert done.returncode == 0, log.read()

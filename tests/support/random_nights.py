@@ -86,9 +86,10 @@ def stretched(run: Run, before: int) -> Run:
         return replace(step, at=at(step.at), messages=messages, events=events, clock=clock)
 
     declared = replace(
-        run.declared, allowed_lateness=run.declared.allowed_lateness * FACTOR,
+        run.declared,
+        allowed_lateness=run.declared.allowed_lateness * FACTOR,
         max_future_skew=run.declared.max_future_skew * FACTOR,
-    )  # fmt: skip
+    )
     steps = [restart(step) if isinstance(step, Restart) else batch(step) for step in run.steps]
     return without_distant_copies(replace(run, declared=declared, steps=steps))
 

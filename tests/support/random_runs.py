@@ -350,9 +350,14 @@ def _streams(draw: st.DrawFn, name: str) -> Stream:
     numbers = draw(st.lists(st.sampled_from(("amount", "ratio", "number", "fraction")), min_size=1, max_size=2))
     fields = tuple(dict.fromkeys([*entities, *numbers]))
     return declared(
-        fields, name=name, event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="2s",
+        fields,
+        name=name,
+        event_id="id",
+        event_time="at",
+        allowed_lateness="10s",
+        max_future_skew="2s",
         entities=tuple(entities),
-    )  # fmt: skip
+    )
 
 
 class _Topic:

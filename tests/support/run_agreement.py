@@ -79,10 +79,12 @@ class RunAgreement:
                 self._late |= {(row["stream"], row["partition"], row["offset"]) for row in emitted.late}
                 self._count(emitted)
                 found = oracle.complaints(
-                    replace(read[stream], events=shares[stream][at]), self._answers.of(stream),
-                    self._evaluated[stream].allowed_lateness, emitted.alerts,
+                    replace(read[stream], events=shares[stream][at]),
+                    self._answers.of(stream),
+                    self._evaluated[stream].allowed_lateness,
+                    emitted.alerts,
                     [row["event_id"] for row in emitted.late] if host.speaks(at) else None,
-                )  # fmt: skip
+                )
                 yield from (where + line for line in found)
                 failed |= {_failure(row) for row in emitted.rule_status if row["status"] == "FAILED"}
         overflown = set().union(*(oracle.overflown for oracle in oracles))

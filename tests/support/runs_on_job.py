@@ -60,8 +60,12 @@ PARTITIONS = 4
 # What the runs that are played together are drawn for.
 SHARED = declared(
     ("who", "place", "amount", "number", "ratio", "fraction", "flag"),
-    event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="2s", entities=("who", "place"),
-)  # fmt: skip
+    event_id="id",
+    event_time="at",
+    allowed_lateness="10s",
+    max_future_skew="2s",
+    entities=("who", "place"),
+)
 
 
 @dataclass
@@ -187,11 +191,13 @@ class RunsOnJob:
         stream = self._streams[name]
         sent = [
             self._producer.send(
-                stream.topic, event_json(stream, event).encode(), partition=partition,
+                stream.topic,
+                event_json(stream, event).encode(),
+                partition=partition,
                 timestamp_ms=event["arrival"] // 1000,
             )
             for event in events
-        ]  # fmt: skip
+        ]
         for each in sent:
             self._ends[stream.topic, partition] = each.get(60).offset + 1
 
@@ -212,9 +218,12 @@ class RunsOnJob:
                     yield f"two contents under one revision: {known} and {alert}"
         corrections = self._corrections()
         self.counts.update(
-            runs=len(self._marked), events=sum(len(of.events) for of in self._marked), answers=len(answers),
-            alerts=len(by_revision), corrections=len(corrections),
-        )  # fmt: skip
+            runs=len(self._marked),
+            events=sum(len(of.events) for of in self._marked),
+            answers=len(answers),
+            alerts=len(by_revision),
+            corrections=len(corrections),
+        )
         for correction in corrections:
             self.counts[f"cause_{correction['cause']}"] += 1
             if correction["cause"] == "unexplained":

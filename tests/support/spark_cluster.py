@@ -93,10 +93,19 @@ class SparkCluster:
     def _start(self, name: str, main: str, *arguments: str) -> None:
         home = _spark_home()
         command = [
-            java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx192m",
-            "-cp", f"{self.folder / 'conf'}:{home / 'jars'}/*",
-            main, "--host", "127.0.0.1", "--webui-port", "0", *arguments,
-        ]  # fmt: skip
+            java(),
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Xmx192m",
+            "-cp",
+            f"{self.folder / 'conf'}:{home / 'jars'}/*",
+            main,
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+            *arguments,
+        ]
         environment = {name: of for name, of in os.environ.items() if not name.startswith(("SPARK_", "NIGHTJAR_"))}
         folders = {"CONF_DIR": self.folder / "conf", "LOCAL_DIRS": self.folder / "local", "HOME": home}
         environment |= {f"SPARK_{name}": str(folder) for name, folder in folders.items()}

@@ -53,10 +53,13 @@ from tests.support.reference import Event
 _TOPICS = Topics()
 _KAFKA = pa.schema(
     [
-        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")), ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("value", pa.binary()),
     ]
-)  # fmt: skip
+)
 
 
 @dataclass
@@ -122,9 +125,16 @@ class StreamHost:
         exports = [] if self._export is None else [self._export[0]]
         begin(self._state, self._version, f"run-{self._starts}", exports)
         self._plan = BucketPlan(
-            str(self._state), f"run-{self._starts}", self._state, self.book.streams, tuple(self._shuffle_keys),
-            self._run.buckets, _TOPICS, tuple(self._answers), alerts_per_rule_and_hour=2,
-        )  # fmt: skip
+            str(self._state),
+            f"run-{self._starts}",
+            self._state,
+            self.book.streams,
+            tuple(self._shuffle_keys),
+            self._run.buckets,
+            _TOPICS,
+            tuple(self._answers),
+            alerts_per_rule_and_hour=2,
+        )
         self._executors = [BucketProcessor(self._plan) for _ in range(1 + len(self._run.steps) % 2)]
 
     def plan(self) -> None:
@@ -367,9 +377,16 @@ class StreamHost:
         ]
         dropped = frozenset(number for number, key in enumerate(self._shuffle_keys) if key in self._dropped)
         packer = Packer(
-            self._streams, self._plan.shuffle_keys, self._run.buckets, 1, _TOPICS.rule_status, _TOPICS.clock,
-            _TOPICS.quarantine, bounded=False, dropped=dropped,
-        )  # fmt: skip
+            self._streams,
+            self._plan.shuffle_keys,
+            self._run.buckets,
+            1,
+            _TOPICS.rule_status,
+            _TOPICS.clock,
+            _TOPICS.quarantine,
+            bounded=False,
+            dropped=dropped,
+        )
         found: list[dict[str, list[Payload]]] = [{} for _ in self.buckets]
         for bucket, kind, payload in packer.packed(_records([*answers, *clock, *events])):
             found[bucket].setdefault(kind, []).append(payload)
@@ -421,8 +438,10 @@ def lake_table(events: list[dict[str, Any]], stream: Stream) -> pa.Table:
 def _read(tables: Iterable[pa.Table]) -> Emitted:
     emitted = Emitted()
     wanted = {
-        _TOPICS.alerts: emitted.alerts, _TOPICS.late_events: emitted.late, _TOPICS.rule_status: emitted.rule_status,
-    }  # fmt: skip
+        _TOPICS.alerts: emitted.alerts,
+        _TOPICS.late_events: emitted.late,
+        _TOPICS.rule_status: emitted.rule_status,
+    }
     for row in (row for table in tables for row in table.to_pylist()):
         if row["topic"] in wanted:
             record = json.loads(row["value"])
