@@ -86,7 +86,7 @@ def real_time(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Mapping[str, CaseOutcome]:
     """What jobs in real time make of the cases. A step's events are in one group, as they are in one micro-batch."""
-    how = {"latency": "real-time", "real_time_batch": 2_000_000, "gather": 300_000}
+    how = {"latency": "real-time", "real_time_batch": 1_000_000, "gather": 200_000}
     played = on_jobs(request, spark, broker, tmp_path_factory.mktemp("real-time"), **how)
     return {origin: outcome for job in played for origin, outcome in job.outcomes.items()}
 
