@@ -217,8 +217,9 @@ class Driver:
 
     def _has_finished(self, query: StreamingQuery) -> bool:
         """Whether the batch that has to run the other way is committed."""
-        committed = self._checkpoint.committed_offsets() != self._committed
-        return self._is_finishing and (not query.isActive or committed)
+        if not self._is_finishing:
+            return False
+        return not query.isActive or self._checkpoint.committed_offsets() != self._committed
 
     def _change_batches(self) -> None:
         if self._batch_size.is_unfit:

@@ -13,12 +13,12 @@ from typing import Any
 from nightjar.jvm.jars import JarsError, jar_folder
 
 SOURCE = Path(__file__).with_name("EngineBridge.java")
-CLASS = "nightjar.EngineBridge"
+_NAME = "engine-bridge-"
 
 
 def bridge_jar() -> Path:
     """Path of the jar; it exists once `compile_bridge` has run."""
-    return jar_folder() / f"engine-bridge-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.jar"
+    return jar_folder() / f"{_NAME}{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.jar"
 
 
 def compile_bridge() -> Path:
@@ -38,7 +38,7 @@ def compile_bridge() -> Path:
         with zipfile.ZipFile(made, "w") as archive:
             for name, code in sorted(bytecode(SOURCE.read_text()).items()):
                 archive.writestr(zipfile.ZipInfo(f"{name.replace('.', '/')}.class"), code)
-        for old in jar.parent.glob("engine-bridge-*.jar"):
+        for old in jar.parent.glob(f"{_NAME}*.jar"):
             old.unlink()
         made.rename(jar)
     return jar

@@ -26,7 +26,7 @@ from nightjar.streaming.buckets.output_records import (
     late_records,
     sent_at_of,
 )
-from nightjar.streaming.buckets.payloads import PayloadKind, from_ipc
+from nightjar.streaming.buckets.payloads import Payload, PayloadKind, decoded
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.primed_state import held, take_in
 from nightjar.streaming.buckets.reports import bucket_report
@@ -124,12 +124,12 @@ class BucketBatch:
             self._deltas.append(taken.delta)
             self._gone += taken.gone
 
-    def _events(self, payloads: Iterable[pa.Table | bytes]) -> pa.Table:
+    def _events(self, payloads: Iterable[Payload]) -> pa.Table:
         """Events (events_schema), after those that the state holds unread."""
         stream, unread = self.bucket.stream, [self._files.get(entry) for entry in self.head.unread]
         self._move(unread=())
         # unread events may be older than a field of the stream
-        tables = [stream.completed(_table(payload)) for payload in (*unread, *payloads)]
+        tables = [stream.completed(decoded(payload)) for payload in (*unread, *payloads)]
         return pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
 
     def _move(self, head: Head | None = None, **changes: object) -> None:
@@ -153,10 +153,6 @@ class BucketBatch:
             yield late_records(topics.late_events, result.late[rows], bucket.stream)
 
 
-def _table(payload: pa.Table | bytes) -> pa.Table:
-    return from_ipc(payload) if isinstance(payload, bytes) else payload
-
-
 def _close(bucket: Bucket, clocks: Iterable[Clock]) -> None:
     """Close the hours in which the alerts of all buckets have reached the cap."""
     if bucket.cap is None:
@@ -178,8 +174,8 @@ def _joined(deltas: list[Delta]) -> Delta:
         return deltas[0]
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="permissive")
     announcements = pa.concat_tables([delta.announcements for delta in deltas])
-    # as one chunk: each is written by itself, and there would be one for each group
     folds = concatenated((delta.folds for delta in deltas), LONG_AGO)
+    # as one chunk: each is written by itself, and there would be one for each group
     return Delta(events.combine_chunks(), announcements.combine_chunks(), folds)
 
 

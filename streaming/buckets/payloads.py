@@ -34,6 +34,11 @@ def encoded(payload: Payload) -> bytes:
     return payload if isinstance(payload, bytes) else to_ipc(payload)
 
 
+def decoded(payload: Payload) -> pa.Table:
+    """The table of a payload that is one, wherever it comes from."""
+    return from_ipc(payload) if isinstance(payload, bytes) else payload
+
+
 def to_ipc(table: pa.Table) -> bytes:
     """A table as one Arrow IPC stream."""
     sink = pa.BufferOutputStream()

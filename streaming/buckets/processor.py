@@ -20,11 +20,7 @@ from pyspark import TaskContext, cloudpickle
 
 from nightjar.streaming.buckets.bucket_batch import BucketBatch, Packed
 from nightjar.streaming.buckets.engine_processes import Remote
-from nightjar.streaming.buckets.output_records import (
-    RECORDS,
-    ROWS_A_BATCH,
-    json_records,
-)
+from nightjar.streaming.buckets.output_records import RECORDS, ROWS_A_BATCH, json_records
 from nightjar.streaming.buckets.payloads import PayloadKind, from_ipc, to_ipc
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.resident_buckets import Residents

@@ -14,6 +14,7 @@ from nightjar.streaming.driver.outbox import Outbox
 from nightjar.streaming.driver.progress import batches_report, lag_report
 from nightjar.streaming.driver.rule_changes import RuleChanges
 from nightjar.streaming.state.checkpoint import Checkpoint
+from nightjar.streaming.state.metadata import Offsets
 
 
 class Reporter:
@@ -41,20 +42,22 @@ class Reporter:
             KafkaError: no broker answers.
         """
         # looked up after the brokers stamped the last clock: what arrived before it is in the partitions' progress
-        stamped, consumed = self._brokers.stamped, self._checkpoint.positions()
-        progress = self._arrivals.progress(consumed)
-        report = self._job_report(state, batches, progress)
+        stamped, committed = self._brokers.stamped, self._checkpoint.committed_offsets()
+        read = self._checkpoint.positions(committed)
+        progress = self._arrivals.progress(read)
+        report = self._job_report(state, batches, progress, committed)
         self._outbox.send(self._topic, ascii_json(report), key=DRIVER_KEY)
         if state != "running":
             return
         if clocks := self._clocks.publish_if_due(self._checkpoint.run_id, progress, stamped):
-            self._rules.conclude(clocks, consumed)
+            self._rules.conclude(clocks, read)
 
     def _job_report(
         self,
         state: str,
         batches: list[dict[str, Any]],
         progress: Mapping[str, list[PartitionProgress]],
+        committed: Offsets,
     ) -> JobReport:
         book, metadata = self._rules.answering.book, self._checkpoint.metadata
         return {
@@ -67,7 +70,7 @@ class Reporter:
             **batches_report(batches),
             "lag": lag_report(progress, self._brokers.now()),
             # what is in the state: a rebuild begins there
-            "consumed": self._checkpoint.committed_offsets(),
+            "consumed": committed,
             "began": (metadata.began if metadata else None) or {},
             "priming": self._rules.priming.report(),
             "rules": {"versions": len(book.answered), "answers": book.next_offset, "skipped": book.skipped},

@@ -45,7 +45,8 @@ class RuleChanges:
         self.answering.catch_up()
         book = self.answering.book
         self._unused = book.unused(self._clocked)
-        settled = self._checkpoint.settle(book.shuffle_keys, begins, unused=self._unneeded, wanted=book.wanted())
+        unused = frozenset[ShuffleKey]() if self._must_keep_keys else self._unused
+        settled = self._checkpoint.settle(book.shuffle_keys, begins, unused=unused, wanted=book.wanted())
         self.answering.run_with(settled.in_use)
         return settled
 
@@ -68,16 +69,18 @@ class RuleChanges:
             engine.release()
 
     @property
-    def _unneeded(self) -> frozenset[ShuffleKey]:
-        """The shuffle keys to drop. While a real-time batch is logged none is: it is evaluated again with them."""
-        return frozenset() if self._checkpoint.unfinished == "real-time" else self._unused
+    def _must_keep_keys(self) -> bool:
+        """Whether a real-time batch is logged, which is evaluated again with the shuffle keys that it had."""
+        return self._checkpoint.unfinished == "real-time"
 
     @property
     def need_other_keys(self) -> bool:
         """Whether a version waits for a shuffle key, or one is out of use."""
         metadata = self._checkpoint.metadata
         in_use = metadata.in_use if metadata is not None else ()
-        return self.answering.lacks_shuffle_key or not self._unneeded.isdisjoint(in_use)
+        if self.answering.lacks_shuffle_key:
+            return True
+        return not (self._unused.isdisjoint(in_use) or self._must_keep_keys)
 
     def answered(self, offsets: Offsets) -> int:
         """The offset of `rule-status` among these."""
@@ -93,8 +96,9 @@ class RuleChanges:
             self.answering.poll()
             self.priming.step()
             if self.answering.owes and not self.answering.lacks_shuffle_key:
-                stored = self.answered(self._checkpoint.committed_offsets())
-                self.answering.activate(self.answered(self._checkpoint.positions()), stored)
+                stored = self._checkpoint.committed_offsets()
+                read = self._checkpoint.positions(stored)
+                self.answering.activate(self.answered(read), self.answered(stored))
         if self._cap is not None and (reached := self._cap.reached()):
             self._outbox.send(self._topics.clock, Clock(self._checkpoint.run_id, {}, reached).encoded())
 

@@ -39,7 +39,7 @@ from nightjar.streaming.driver.places import Places
 from nightjar.streaming.driver.query import evaluated, finish, kafka_records, newest_offsets, packer_of, started
 from nightjar.streaming.driver.stages import Stages
 from nightjar.streaming.real_time.engine_process import WarmUp
-from nightjar.streaming.real_time.frames import SCHEMA
+from nightjar.streaming.real_time.frames import as_records, table
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
@@ -144,10 +144,9 @@ def engine_warm_up(config: JobConfig) -> WarmUp | None:
 def _made_up_group(stream: Stream, numbers: Sequence[int]) -> pa.Table:
     """Events as frames.SCHEMA."""
     now = time.time_ns() // 1000
-    values = [ascii_json({name: _made_up_value(stream, name, n, now) for name in stream.fields}) for n in numbers]
-    rows = len(values)
-    columns = [[stream.topic] * rows, [0] * rows, list(numbers), [now] * rows, values, [None] * rows]
-    return pa.table([pa.array(c, t) for c, t in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+    events = ({name: _made_up_value(stream, name, number, now) for name in stream.fields} for number in numbers)
+    records = [Record(number, now, ascii_json(event)) for number, event in zip(numbers, events, strict=True)]
+    return table([as_records(stream.topic, records)])
 
 
 def _made_up_value(stream: Stream, name: str, number: int, now: int) -> object:
@@ -158,8 +157,10 @@ def _made_up_value(stream: Stream, name: str, number: int, now: int) -> object:
             return f"w{number if name == stream.event_id else number % 10}"
         case Kind.TIMESTAMP:
             return now // 1000
-        case Kind.DECIMAL | Kind.INT64:
-            return number % 10 if kind.kind is Kind.DECIMAL else number
+        case Kind.DECIMAL:
+            return number % 10
+        case Kind.INT64:
+            return number
         case Kind.DOUBLE:
             return number + 0.5
         case Kind.BOOLEAN:

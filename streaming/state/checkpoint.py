@@ -170,10 +170,10 @@ class Checkpoint:
         read = {topic: of for line in lines[2:] if line != "-" for topic, of in json.loads(line).items()}
         return {topic: {int(p): offset for p, offset in of.items()} for topic, of in read.items()}
 
-    def positions(self) -> Offsets:
+    def positions(self, committed: Offsets) -> Offsets:
         """Topic -> partition -> the offset after the last record whose evaluation is certain: that of
         `committed_offsets`, or of a group that the running real-time batch has logged."""
-        found = {topic: dict(of) for topic, of in self.committed_offsets().items()}
+        found = {topic: dict(of) for topic, of in committed.items()}
         for topic, of in self._logged_positions().items():
             found.setdefault(topic, {}).update(of)
         return found
