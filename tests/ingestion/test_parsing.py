@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checks.fuzz.parsing import READINGS
 from nightjar.ingestion.kafka_source import record_columns
 from nightjar.ingestion.parsing import parse_events
 from nightjar.rules.event_values import MAX_STRING
@@ -19,35 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARRIVAL = 1_522_540_800_000_000  # 2018-04-01, µs
-STREAM: Stream = streams_from_mapping(
-    {
-        "things": {
-            "topic": "things",
-            "event_id": "id",
-            "event_time": "at",
-            "entities": ["who"],
-            "allowed_lateness": "10m",
-            "max_future_skew": "1m",
-            "fields": {
-                "id": "string",
-                "at": "timestamp",
-                "who": "string",
-                "amount": "decimal(12,2)",
-                "fine": "decimal(18,18)",
-                "whole": "decimal(12,0)",
-                "number": "int64",
-                "ratio": "double",
-                "flag": "boolean",
-                "seen": "timestamp",
-                "note": {"type": "string", "optional": True},
-                "fee": {"type": "decimal(12,2)", "optional": True},
-                "until": {"type": "timestamp", "optional": True},
-                "coin": "decimal(18,8)",
-            },
-        }
-    },
-    "tests",
-)["things"]
+THINGS = {**READINGS, "topic": "things", "allowed_lateness": "10m", "max_future_skew": "1m"}
+STREAM: Stream = streams_from_mapping({"things": THINGS}, "tests")["things"]
 SCHEMA = (
     "topic string, partition int, offset bigint, timestamp timestamp, value binary, "
     "headers array<struct<key string, value binary>>"

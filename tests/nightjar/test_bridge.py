@@ -1,27 +1,30 @@
 """The operator of real-time queries: compiled from its source without a JDK, and run by Spark with a small engine."""
 
 import socket
-import struct
 import threading
 import zipfile
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
 from nightjar.jvm import bridge
 from nightjar.jvm.bridge import SOURCE, bridge_jar, bytecode
 from nightjar.jvm.jars import JarsError
-from nightjar.streaming.buckets.output_records import OUTPUT_SCHEMA
-from nightjar.streaming.real_time.frames import STORED, TaskConnection
+from nightjar.streaming.buckets.output_records import RECORDS
+from nightjar.streaming.driver.query import bridged
+from nightjar.streaming.real_time.frames import STORED, TaskConnection, replies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-INPUT = "topic string, partition int, offset bigint, timestamp bigint, value binary, sent_at bigint"
+INPUT = "topic string, partition int, offset bigint, timestamp timestamp, value binary, sent_at bigint"
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
 class Echo(threading.Thread):
@@ -52,30 +55,39 @@ class Echo(threading.Thread):
                     return
                 self.received += len(records.offsets)
                 _, values, sent_at = (column.to_pylist() for column in records.columns)
-                for offset, value, sent in zip(records.offsets.tolist(), values, sent_at, strict=True):
-                    members = [b"out", b"%d" % offset, value, None if sent is None else b"%d" % sent]
-                    body = b"".join(struct.pack(">i", -1 if m is None else len(m)) + (m or b"") for m in members)
-                    connection.sendall(struct.pack(">i", len(body)) + body)
+                rows = zip(records.offsets.tolist(), values, sent_at, strict=True)
+                echoed = [
+                    {
+                        "topic": "out",
+                        "key": str(offset),
+                        "value": None if value is None else value.decode(),
+                        "headers": None if sent is None else [{"key": "sent_at", "value": b"%d" % sent}],
+                    }
+                    for offset, value, sent in rows
+                ]
+                connection.sendall(replies([pa.Table.from_pylist(echoed, RECORDS)]))
         if task.hello is not None:
             self.hellos.append((task.hello.batch, task.hello.tasks, task.hello.attempt))
         connection.sendall(STORED)
 
 
-def through(spark: "SparkSession", rows: list[tuple[Any, ...]], path: Path) -> list[tuple[Any, ...]]:
-    """What the operator makes of rows, in two tasks of batch 7."""
-    jvm: Any = spark._jvm
-    schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(OUTPUT_SCHEMA)
-    records = spark.createDataFrame(rows, INPUT).repartition(2, "partition")
-    operator = jvm.nightjar.EngineBridge(str(path))
-    output = DataFrame(records._jdf.mapPartitions(operator, jvm.org.apache.spark.sql.Encoders.row(schema)), spark)
+def through(spark: "SparkSession", records: DataFrame, path: Path) -> list[tuple[Any, ...]]:
+    """What the operator makes of records in batch 7."""
     spark.sparkContext.setLocalProperty("streaming.sql.batchId", "7")
     try:
         return [
             (row.topic, row.key, row.value, [(h.key, bytes(h.value)) for h in row.headers] if row.headers else None)
-            for row in output.collect()
+            for row in bridged(records, str(path)).collect()
         ]
     finally:
         spark.sparkContext.setLocalProperty("streaming.sql.batchId", None)
+
+
+def records(spark: "SparkSession", rows: list[tuple[Any, ...]]) -> DataFrame:
+    """Records (partition, offset, value, sent_at) in two tasks."""
+    return spark.createDataFrame([("events", p, o, NOON, v, s) for p, o, v, s in rows], INPUT).repartition(
+        2, "partition"
+    )
 
 
 def test_records_pass_both_ways_as_they_are(spark: "SparkSession", tmp_path: Path) -> None:
@@ -83,8 +95,8 @@ def test_records_pass_both_ways_as_they_are(spark: "SparkSession", tmp_path: Pat
     engine = Echo(tmp_path / "s")
     engine.start()
     values = [b"plain", "Zürich 🦉".encode(), None, b"", b"x" * 3_000_000]
-    rows = [("events", 0, n, 17, value, 99 if n else None) for n, value in enumerate(values)]
-    found = sorted(through(spark, rows, tmp_path / "s"))
+    rows = [(0, n, value, 99 if n else None) for n, value in enumerate(values)]
+    found = sorted(through(spark, records(spark, rows), tmp_path / "s"))
     expected = [
         ("out", str(n), None if value is None else value.decode(), [("sent_at", b"99")] if n else None)
         for n, value in enumerate(values)
@@ -98,8 +110,8 @@ def test_records_pass_both_ways_as_they_are(spark: "SparkSession", tmp_path: Pat
 def test_a_slow_engine_is_waited_for_and_nothing_is_lost(spark: "SparkSession", tmp_path: Path) -> None:
     engine = Echo(tmp_path / "s")
     engine.start()
-    rows = [("events", 0, n, 17, b"%d" % n * 200, None) for n in range(50_000)]
-    found = through(spark, rows, tmp_path / "s")
+    rows = [(0, n, b"%d" % n * 200, None) for n in range(50_000)]
+    found = through(spark, records(spark, rows), tmp_path / "s")
     assert len(found) == engine.received == 50_000
     assert [row[1] for row in found] == [str(n) for n in range(50_000)]
 
@@ -107,29 +119,23 @@ def test_a_slow_engine_is_waited_for_and_nothing_is_lost(spark: "SparkSession", 
 def test_a_task_fails_with_its_engine(spark: "SparkSession", tmp_path: Path) -> None:
     Echo(tmp_path / "s", die=True).start()
     with pytest.raises(Exception, match="the engine process has ended"):
-        through(spark, [("events", 0, 1, 17, b"x", None)], tmp_path / "s")
+        through(spark, records(spark, [(0, 1, b"x", None)]), tmp_path / "s")
 
 
 def test_a_task_fails_with_its_input(spark: "SparkSession", tmp_path: Path) -> None:
     """An error of the source is the cause that is reported, and the engine is not told that the part has ended."""
     engine = Echo(tmp_path / "s")
     engine.start()
-    jvm: Any = spark._jvm
-    schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(OUTPUT_SCHEMA)
     broken = spark.range(0, 1, 1, 1).selectExpr(
         "'events' topic",
         "0 partition",
         "id offset",
-        "raise_error('the broker is gone') timestamp",
+        "cast(raise_error('the broker is gone') as timestamp) timestamp",
         "cast('x' as binary) value",
         "id sent_at",
     )
-    output = broken.withColumn("timestamp", broken.timestamp.cast("bigint"))._jdf.mapPartitions(
-        jvm.nightjar.EngineBridge(str(tmp_path / "s")), jvm.org.apache.spark.sql.Encoders.row(schema)
-    )
-    spark.sparkContext.setLocalProperty("streaming.sql.batchId", "7")
     with pytest.raises(Exception, match="the broker is gone"):
-        DataFrame(output, spark).collect()
+        through(spark, broken, tmp_path / "s")
     assert engine.hellos == []
 
 

@@ -30,6 +30,17 @@ group_by: [customer_id]
 measures: {spent: {sum: amount, over: 1h}}
 when: "spent > 25"
 """
+EVALUATE = [
+    "evaluate",
+    "--stream",
+    "transactions",
+    "--rules",
+    "rules.yaml",
+    "--events",
+    "events.csv",
+    "--out",
+    "v.parquet",
+]
 EVENTS = """transaction_id,event_time,customer_id,terminal_id,amount
 1,2026-01-05T12:00:00Z,7,3,20
 2,2026-01-05T12:30:00Z,7,3,5.01
@@ -124,15 +135,7 @@ def test_ten_rules_agree_with_duckdb_on_every_row() -> None:
 def test_violations_are_written_and_summed_up(folder: Path) -> None:
     """The readme's first minute: one file of rules, one of events, one of violations."""
     done = run(
-        "evaluate",
-        "--stream",
-        "transactions",
-        "--rules",
-        "rules.yaml",
-        "--events",
-        "events.csv",
-        "--out",
-        "v.parquet",
+        *EVALUATE,
         folder=folder,
     )
     assert pq.read_schema(folder / "v.parquet").equals(RESULT_SCHEMA)
@@ -148,15 +151,7 @@ def test_violations_are_written_and_summed_up(folder: Path) -> None:
 def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
     """With --measures every event has a row, and --json prints the counts for a program."""
     done = run(
-        "evaluate",
-        "--stream",
-        "transactions",
-        "--rules",
-        "rules.yaml",
-        "--events",
-        "events.csv",
-        "--out",
-        "v.parquet",
+        *EVALUATE,
         "--measures",
         "--json",
         folder=folder,
@@ -280,15 +275,7 @@ def test_overflow_is_reported(folder: Path) -> None:
     rows = [f"x{i},2026-01-05T12:{i:02d}:00Z,7,3,{10**18 - 1}" for i in range(10)]
     (folder / "events.csv").write_text("\n".join([EVENTS.splitlines()[0], *rows]) + "\n")
     done = run(
-        "evaluate",
-        "--stream",
-        "transactions",
-        "--rules",
-        "rules.yaml",
-        "--events",
-        "events.csv",
-        "--out",
-        "v.parquet",
+        *EVALUATE,
         "--streams",
         "streams.toml",
         code=2,
