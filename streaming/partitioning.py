@@ -63,7 +63,10 @@ def divided(batch: pa.RecordBatch, values: pa.Array | None, buckets: int) -> Ite
 
     values: of the shuffle key's field, one per row; None: the whole-stream shuffle key.
     """
-    numbers = np.zeros(batch.num_rows, np.int64) if values is None else bucket_numbers(values, buckets)
+    if values is None or buckets == 1:
+        yield 0, batch
+        return
+    numbers = bucket_numbers(values, buckets)
     order = np.argsort(numbers, kind="stable")
     in_order = numbers[order]
     ordered = batch.take(pa.array(order))

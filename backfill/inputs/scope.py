@@ -173,7 +173,8 @@ def group_texts(rows: pa.Table, stream: Stream, group_by: GroupBy) -> list[str]:
     """The group of each row, as the lake's alerts have it. rows: the group-by's fields."""
     kinds = {name: stream.fields[name] for name in group_by.fields}
     columns = {name: jsonable(_values(rows.column(name), kind).combine_chunks(), kind) for name, kind in kinds.items()}
-    return described_groups(columns, rows.num_rows).to_list()
+    texts: list[str] = described_groups(columns, rows.num_rows).to_pylist()
+    return texts
 
 
 def _values(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:

@@ -12,20 +12,23 @@ import pyarrow.compute as pc
 from nightjar.contracts.alerts import ALERT, STREAM
 from nightjar.contracts.record_type import RecordType
 from nightjar.rules.alert_schema import ALERT_SCHEMA
-from nightjar.rules.engine.alert_columns import json_objects, jsonable
+from nightjar.rules.engine.alert_columns import json_objects, jsonable, written_one_by_one
+from nightjar.rules.engine.columns import FEW, one_batch
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import TIMESTAMP, FieldType
 
-Columns = dict[str, pa.Array | pl.Series]
+Columns = dict[str, pa.Array]
+
+_KINDS = {name: FieldType(ALERT.members[name].kind) for name in ALERT_SCHEMA.names}
 
 
 def alert_columns(alerts: pa.Table, emitted_at: int) -> Columns:
     """The members of the stream's alerts (the engine's), as `texts` takes them. emitted_at: µs since 1970."""
     rows = alerts.num_rows
-    kinds = {name: FieldType(ALERT.members[name].kind) for name in ALERT_SCHEMA.names}
+    columns = zip(_KINDS.items(), one_batch(alerts).columns, strict=True)
     return {
-        **{name: jsonable(alerts.column(name).combine_chunks(), kind) for name, kind in kinds.items()},
+        **{name: jsonable(column, kind) for (name, kind), column in columns},
         "source": pa.repeat(STREAM, rows),
         "emitted_at": pa.repeat(iso_text(emitted_at), rows),
     }
@@ -52,7 +55,7 @@ def late_columns(late: pa.Table, stream: Stream) -> Columns:
     }
 
 
-def texts(record: RecordType, columns: Mapping[str, pa.Array | pl.Series], rows: int) -> pa.Array:
+def texts(record: RecordType, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
     """The records' JSON, the members of each in the order of the contract.
 
     columns: of some members, as `alert_columns.jsonable` has them; those that are JSON as its text.
@@ -60,6 +63,9 @@ def texts(record: RecordType, columns: Mapping[str, pa.Array | pl.Series], rows:
     if unknown := columns.keys() - record.members.keys():
         raise ValueError(f"{', '.join(sorted(unknown))}: not a member of {record.name} records")
     given = [name for name in record.members if name in columns]
+    if rows <= FEW:
+        raw = {name for name in given if record.members[name].is_json}
+        return written_one_by_one({name: columns[name] for name in given}, rows, raw)
     parts: list[pl.Expr] = []
     made: dict[str, pl.Series] = {}
     for is_json, names in groupby(given, lambda name: record.members[name].is_json):
@@ -69,7 +75,7 @@ def texts(record: RecordType, columns: Mapping[str, pa.Array | pl.Series], rows:
                 made[first] = pl.Series(columns[first], dtype=pl.String)
                 parts.append(pl.lit(f',"{first}":' if parts else f'{{"{first}":'))
             else:
-                whole = json_objects({name: columns[name] for name in together}, rows)
+                whole = pl.Series(json_objects({name: columns[name] for name in together}, rows))
                 made[first] = whole.str.slice(1) if first != given[0] else whole
                 if last != given[-1]:
                     made[first] = made[first].str.head(-1)

@@ -3,7 +3,8 @@
 How it works: msgspec decodes each record's JSON once; then the values of each field become an Arrow column. A value for
 which this could differ from `nightjar.rules.events.parse_event` is in doubt: another JSON type than the field's usual
 one, a number too long for a double, a time not in the plain format. Such records, and those that msgspec cannot decode,
-are parsed again by `parse_event` itself. So the two parsers agree by construction; tests give both the same input.
+are parsed again by `parse_event` itself; as are a few records, for which operations on columns take longer. So the two
+parsers agree by construction; tests give both the same input.
 
 Known limitation: a stream whose usual records are in doubt (amounts with exponents, or with more than 15 digits in the
 field's smallest unit) is parsed at a tenth of the speed.
@@ -12,7 +13,7 @@ field's smallest unit) is parsed at a tenth of the speed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,8 @@ from nightjar.rules.types import INSTANT, FieldType, Kind
 
 Mask = npt.NDArray[np.bool_]
 
+# Up to this many records are parsed by `parse_event`.
+_FEW = 50
 # Different decimals of up to 15 digits are different doubles, so a double identifies the decimal that was written, if
 # what it is scaled to has no more digits either.
 _IDENTIFIED = 10.0**15
@@ -62,6 +65,13 @@ class Parsed:
 
 def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed:
     """Parse records: values (binary, NULL if empty) and arrivals (int64, µs). Each becomes an event or is rejected."""
+    if len(values) <= _FEW:
+        return _parsed_by_record(values.to_pylist(), range(len(values)), arrivals, stream)
+    return parse_columns(values, arrivals, stream)
+
+
+def parse_columns(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed:
+    """The same, however few the records are."""
     raw = values.to_pylist()
     sure, documents = _documents(raw, values)
     columns, doubt = _columns(documents, stream)
@@ -70,8 +80,15 @@ def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed
     doubt |= _long_decimals(values, stream)[sure]
     plain = pa.Table.from_arrays([columns[name] for name in stream.fields], schema=stream.schema).filter(~doubt)
     sure = sure[~doubt]
+    others = _parsed_by_record(raw, np.setdiff1d(np.arange(len(raw)), sure).tolist(), arrivals, stream)
+    rows = np.concatenate([sure, others.rows])
+    return Parsed(pa.concat_tables([plain, others.events]), rows, others.rejected)
+
+
+def _parsed_by_record(raw: Sequence[bytes | None], wanted: Iterable[int], arrivals: pa.Array, stream: Stream) -> Parsed:
+    """The wanted ones of the records, each parsed by `parse_event`."""
     rows, events, rejected = [], list[dict[str, Any]](), list[tuple[int, Rejection]]()
-    for at in np.setdiff1d(np.arange(len(raw)), sure).tolist():
+    for at in wanted:
         event = parse_event(raw[at] or b"", stream)
         if isinstance(event, Rejection):
             rejected.append((at, event))
@@ -81,8 +98,7 @@ def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed
             rows.append(at)
             events.append(event)
     arrays = [_array([event[name] for event in events], kind.arrow) for name, kind in stream.fields.items()]
-    understood = pa.Table.from_arrays(arrays, schema=stream.schema)
-    return Parsed(pa.concat_tables([plain, understood]), np.concatenate([sure, np.array(rows, np.int64)]), rejected)
+    return Parsed(pa.Table.from_arrays(arrays, schema=stream.schema), np.array(rows, np.int64), rejected)
 
 
 def _long_decimals(values: pa.Array, stream: Stream) -> Mask:
@@ -215,7 +231,7 @@ def _only(values: list[Any], wanted: Mask) -> list[Any]:
 
 
 def _instants(microseconds: pa.Array) -> pa.Array:
-    return microseconds.cast(INSTANT)
+    return microseconds.view(INSTANT)
 
 
 def _mask(booleans: pa.Array) -> Mask:

@@ -197,4 +197,4 @@ def refuse_other_fields(root: AnyPath, stream: Stream) -> None:
 def _rewritten(text: str) -> str:
     """A JSON object as the engine writes it: numbers have several texts, and what was announced is compared as text."""
     members = {name: pa.array([value]) for name, value in json.loads(text).items()}
-    return str(json_objects(members, 1).item())
+    return str(json_objects(members, 1)[0])

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from nightjar.rules.engine import Engine, Failure, RuleResult
 from nightjar.rules.engine.alert_columns import Described, measure_column
+from nightjar.rules.engine.columns import table_of
 from nightjar.rules.engine.muting import muted_among
 from nightjar.rules.engine.store import ARRIVAL
 from nightjar.rules.engine.strings import Int64Array
@@ -190,22 +190,23 @@ class Truth:
         store, version = self._engine.store, result.compiled.version
         rows, rule = result.rows[at], version.rule
         described = Described(store, result.compiled, result.values, rows, at)
-        events = zip(described.event_id, store.times[rows].tolist(), described.group, strict=True)
+        events = described.event_id.to_pylist(), store.times[rows].tolist(), described.group.to_pylist()
+        ids = [alert_id(rule.id, version.version, *event) for event in zip(*events, strict=True)]
         columns = {
-            "alert_id": pa.array([alert_id(rule.id, version.version, *event) for event in events], pa.string()),
+            "alert_id": pa.array(ids, pa.string()),
             "rule_id": pa.repeat(rule.id, len(at)),
             "rule_version": pa.repeat(version.version, len(at)),
             "rule_state": pa.repeat(rule.state.value, len(at)),
             "stream": pa.repeat(store.stream.name, len(at)),
-            "group": _text(described.group),
-            "event_id": _text(described.event_id),
+            "group": described.group,
+            "event_id": described.event_id,
             "event_time": store.array(store.stream.event_time, rows),
-            "measures": _text(described.measures),
+            "measures": described.measures,
             "severity": pa.repeat(rule.severity.value, len(at)),
-            "text": _text(described.text()),
+            "text": described.text(),
             "muted": pa.repeat(pa.scalar(value=False), len(at)),
         }
-        return pa.table(columns).cast(VIOLATION_SCHEMA)
+        return table_of(columns, VIOLATION_SCHEMA)
 
     def _table(self, result: RuleResult, at: np.ndarray) -> pa.Table:
         store, version = self._engine.store, result.compiled.version
@@ -214,13 +215,13 @@ class Truth:
         columns = {
             "rule_id": pa.repeat(version.rule.id, len(at)),
             "rule_version": pa.repeat(version.version, len(at)),
-            "event_id": _text(described.event_id),
+            "event_id": described.event_id,
             "event_time": store.array(store.stream.event_time, rows),
             "violated": pa.array(_violated(result)[at]),
-            "group": _text(described.group),
-            "measures": _text(described.measures),
+            "group": described.group,
+            "measures": described.measures,
         }
-        return pa.table(columns).cast(RESULT_SCHEMA)
+        return table_of(columns, RESULT_SCHEMA)
 
 
 def _violated(result: RuleResult) -> np.ndarray:
@@ -228,7 +229,3 @@ def _violated(result: RuleResult) -> np.ndarray:
     violated = np.zeros(len(result.rows), np.bool_)
     violated[result.violated] = True
     return violated
-
-
-def _text(series: pl.Series) -> pa.Array:
-    return series.to_arrow(compat_level=pl.CompatLevel.oldest())

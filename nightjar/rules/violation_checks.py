@@ -90,7 +90,7 @@ def recheck(violations: pa.Table, events: pa.Table, stream: Stream, ruleset: Rul
 
 def _groups(violations: pa.Table, events: pa.Table, stream: Stream, rule: Rule) -> list[bool]:
     keys = {name: jsonable(events.column(name).combine_chunks(), stream.fields[name]) for name in rule.group_by}
-    expected = json_objects(keys, events.num_rows).to_list()
+    expected = json_objects(keys, events.num_rows).to_pylist()
     recorded = violations.column("group").to_pylist()
     return [_parsed(one) == json.loads(other) for one, other in zip(recorded, expected, strict=True)]
 

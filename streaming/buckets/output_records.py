@@ -19,6 +19,7 @@ from nightjar.contracts.headers import SENT_AT
 from nightjar.contracts.json_text import json_text
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.rules.engine import NO_ROW
+from nightjar.rules.engine.columns import FEW, table_of
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.streams import Stream
 
@@ -28,6 +29,8 @@ _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 RECORDS = pa.schema(
     [("topic", pa.string()), ("key", pa.string()), ("value", pa.string()), ("headers", pa.list_(_HEADER))]
 )
+
+_NO_SENT_AT = pa.nulls(0, pa.string())
 
 # Maximum rows of a batch, and bytes of their values: a few megabytes.
 ROWS_A_BATCH = 4000
@@ -83,16 +86,29 @@ def _records(topic: str, keys: pa.Array, values: pa.Array, sent_at: pa.Array | N
     """sent_at: text, NULL for a record without the header."""
     rows = len(keys)
     sent_at = pa.nulls(rows, pa.string()) if sent_at is None else sent_at
+    if rows <= FEW:
+        found = [[] if each is None else [(SENT_AT, each.encode())] for each in sent_at.to_pylist()]
+        headers = pa.array(found, RECORDS.field("headers").type)
+    else:
+        headers = _headers(sent_at)
+    return table_of({"topic": pa.repeat(topic, rows), "key": keys, "value": values, "headers": headers}, RECORDS)
+
+
+def _headers(sent_at: pa.Array) -> pa.Array:
     brought = sent_at.drop_null().cast(pa.binary())
     header = pa.StructArray.from_arrays([pa.repeat(SENT_AT, len(brought)), brought], fields=list(_HEADER))
     ends = np.cumsum(sent_at.is_valid().to_numpy(zero_copy_only=False), dtype=np.int32)
-    headers = pa.ListArray.from_arrays(pa.array(np.append(np.int32(0), ends)), header)
-    return pa.Table.from_arrays([pa.repeat(topic, rows), keys.cast(pa.string()), values, headers], schema=RECORDS)
+    return pa.ListArray.from_arrays(pa.array(np.append(np.int32(0), ends)), header)
 
 
 def sent_at_of(events: pa.Table, rows: Int64Array) -> pa.Array:
     """The `sent_at` (µs, as text) of the events in these rows of a batch; NULL for NO_ROW, or if an event had none."""
+    if not len(rows):
+        return _NO_SENT_AT
     brought = events.column(SENT_AT)
     if brought.null_count == len(brought):
         return pa.nulls(len(rows), pa.string())
+    if len(rows) <= FEW:
+        found = [None if row == NO_ROW else brought[row].as_py() for row in rows.tolist()]
+        return pa.array([None if each is None else str(each) for each in found], pa.string())
     return brought.combine_chunks().take(pa.array(rows, mask=rows == NO_ROW)).cast(pa.string())

@@ -9,9 +9,10 @@ nightjar's own topics are skipped and counted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
@@ -77,12 +78,12 @@ class Packer:
         """The rows: bucket, kind, payload."""
         topics = set(pc.unique(records.column("topic")).to_pylist())
         if self.answers_topic in topics:
-            yield from self._answers(_of_topic(records, self.answers_topic))
+            yield from self._answers(_of_topic(records, self.answers_topic, topics))
         if self.clock_topic in topics:
-            yield from self._clocks(_of_topic(records, self.clock_topic))
+            yield from self._clocks(_of_topic(records, self.clock_topic, topics))
         for stream in self.streams.values():
             if stream.topic in topics:
-                yield from self._events(records, stream)
+                yield from self._events(_of_topic(records, stream.topic, topics), stream)
 
     def _answers(self, records: pa.Table) -> Iterator[PackedRow]:
         """The answers that create a version or set its effective time, for the buckets of its stream."""
@@ -121,11 +122,10 @@ class Packer:
 
     def _events(self, records: pa.Table, stream: Stream) -> Iterator[PackedRow]:
         """A stream's events, for the buckets of its shuffle keys; unusable records, for the quarantine topic."""
-        records = _of_topic(records, stream.topic).combine_chunks()
         came = {name: records.column(name).combine_chunks() for name in _COORDINATES}
-        came["timestamp"] = came["timestamp"].cast(INSTANT)
+        came["timestamp"] = _instants(came["timestamp"])
         raw = records.column("value").combine_chunks()
-        parsed = parse_events(raw, came["timestamp"].cast(pa.int64()), stream)
+        parsed = parse_events(raw, came["timestamp"].view(pa.int64()), stream)
         refused = (
             quarantine_record(
                 rejection,
@@ -140,8 +140,9 @@ class Packer:
         for some in batches_of(refused):
             yield _ANSWERING, PayloadKind.QUARANTINE, json_records(self.quarantine_topic, some)
         if parsed.events.num_rows:
+            is_every = len(parsed.rows) == len(raw) and bool((np.diff(parsed.rows) > 0).all())
             columns = [column.combine_chunks() for column in parsed.events.columns]
-            columns += [column.take(parsed.rows) for column in came.values()]
+            columns += [column if is_every else column.take(parsed.rows) for column in came.values()]
             names = [*stream.fields, "arrival_time", *_COORDINATES[1:]]
             yield from self._by_bucket(pa.RecordBatch.from_arrays(columns, names), stream)
 
@@ -168,8 +169,15 @@ def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
         yield held
 
 
-def _of_topic(records: pa.Table, topic: str) -> pa.Table:
+def _of_topic(records: pa.Table, topic: str, topics: Collection[str]) -> pa.Table:
+    """The records of a topic; topics: all that the records are of."""
+    if len(topics) == 1:
+        return records
     return records.filter(pc.equal(records.column("topic"), topic))
+
+
+def _instants(times: pa.Array) -> pa.Array:
+    return times if times.type.equals(INSTANT) else times.cast(INSTANT)
 
 
 def _records(records: pa.Table) -> Iterator[tuple[int, int, bytes]]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from checks.fuzz.parsing import READINGS
 from nightjar.ingestion.kafka_source import record_columns
-from nightjar.ingestion.parsing import parse_events
+from nightjar.ingestion.parsing import Parsed, parse_columns, parse_events
 from nightjar.rules.event_values import MAX_STRING
 from nightjar.rules.events import Rejection, check_skew, parse_event
 from nightjar.rules.streams import Stream, streams_from_mapping
@@ -204,12 +204,18 @@ def records() -> list[bytes | None]:
 
 
 def read(values: list[bytes | None], arrival: int = ARRIVAL) -> tuple[dict[int, dict[str, Any]], dict[int, Rejection]]:
-    """The events and the rejections by their place."""
-    parsed = parse_events(pa.array(values, pa.binary()), pa.repeat(arrival, len(values)), STREAM)
+    """The events and the rejections by their place, which are the same of a few records as of their columns."""
+    given = pa.array(values, pa.binary()), pa.repeat(arrival, len(values)), STREAM
+    found = _placed(parse_columns(*given), len(values))
+    assert _placed(parse_events(*given), len(values)) == found
+    return found
+
+
+def _placed(parsed: Parsed, records: int) -> tuple[dict[int, dict[str, Any]], dict[int, Rejection]]:
     assert parsed.events.schema == STREAM.schema
     plain = {name: _plain(parsed.events.column(name)) for name in STREAM.fields}
     events = {row: {name: column[at] for name, column in plain.items()} for at, row in enumerate(parsed.rows.tolist())}
-    assert len(events) + len(parsed.rejected) == len(values)
+    assert len(events) + len(parsed.rejected) == records
     return events, dict(parsed.rejected)
 
 
@@ -302,7 +308,8 @@ def test_an_ordinary_record_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -
     plain += [written(number="-9223372036854775808"), written(ratio="0.12345678901234567")]
     plain += [written(amount=text) for text in ('"12.34"', '"-0.05"', '"5"', '"1234567890.10"')]
     values: list[bytes | None] = [text.replace('"fine": 0.5', '"fine": 0.0005').encode() for text in plain]
-    assert len(read(values)[0]) == len(plain)
+    parsed = parse_columns(pa.array(values, pa.binary()), pa.repeat(ARRIVAL, len(values)), STREAM)
+    assert parsed.rows.tolist() == list(range(len(plain)))
 
 
 def test_there_may_be_nothing_to_read() -> None:

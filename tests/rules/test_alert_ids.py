@@ -13,5 +13,5 @@ def test_the_engine_writes_a_group_as_whoever_reads_it_does() -> None:
     texts = [chr(code) for code in range(0x3000) if not 0xD800 <= code < 0xE000] + ["\ufeff", "\uffff", "😀", '\\"/']
     for name in ("who", '\u2028\x7f"'):
         written = described_groups({name: pa.array(texts), "n": pa.array(range(len(texts)))}, len(texts))
-        assert written.to_list() == [canonical({name: text, "n": n}) for n, text in enumerate(texts)]
+        assert written.to_pylist() == [canonical({name: text, "n": n}) for n, text in enumerate(texts)]
     assert canonical(json.loads('{"ratio":1e16}')) == canonical({"ratio": 10_000_000_000_000_000.0})

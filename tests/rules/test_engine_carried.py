@@ -164,7 +164,7 @@ def test_every_function_over_a_long_window_equals_the_reference(function: Functi
             last = begin + size - 1
             (result,) = engine.advance(whole.slice(begin, size), SECOND * last).rule_results
             described = Described(engine.store, result.compiled, result.values, result.rows, np.arange(size))
-            found = plain(measures, STREAM, json.loads(described.measures[-1]))
+            found = plain(measures, STREAM, json.loads(str(described.measures[-1])))
             window = events[last - over : last + 1]
             expected = {name: reference.value(measure, events[last], window) for name, measure in measures.items()}
             assert [*differing("long windows", {last: found}, {last: expected})] == []

@@ -50,7 +50,7 @@ def test_the_truth_equals_the_reference_on_every_measure(rule_set: Any, events: 
     for result in advance.rule_results:
         version = result.compiled.version
         described = Described(engine.store, result.compiled, result.values, result.rows[result.seen], result.seen)
-        for event_id, measures in zip(described.event_id, described.measures, strict=True):
+        for event_id, measures in zip(described.event_id.to_pylist(), described.measures.to_pylist(), strict=True):
             key = (version.rule.id, version.version, event_id)
             got[key] = plain(by_key[key[:2]].measures, STREAM, json.loads(measures))
         ids = engine.store.array("id", result.rows[result.violated]).to_pylist()
@@ -130,8 +130,8 @@ def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, event
         described = Described(truth.store, result.compiled, result.values, rows, result.violated)
         version = result.compiled.version
         times = truth.store.times[rows].tolist()
-        contents = zip(described.measures, described.text(), strict=True)
-        named = zip(described.event_id, times, described.group, strict=True)
+        contents = zip(described.measures.to_pylist(), described.text().to_pylist(), strict=True)
+        named = zip(described.event_id.to_pylist(), times, described.group.to_pylist(), strict=True)
         for event, words in zip(named, contents, strict=True):
             expected[alert_id(version.rule.id, version.version, *event)] = words
     got = final(records(alerts))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightjar.rules.canonical import rewritten
-from nightjar.rules.engine.columns import logical
+from nightjar.rules.engine.columns import FEW, logical
 from nightjar.rules.engine.measures import Values
 from nightjar.rules.engine.plan import CompiledRule
 from nightjar.rules.engine.store import EventStore
@@ -22,10 +24,16 @@ from nightjar.rules.types import FieldType, Kind
 
 # Characters of a value in an alert's text, which is for people; group and measures have the whole value.
 MAX_VALUE = 200
+# Doubles from here to there, and 0, have one spelling; Polars and msgspec write exponents differently.
+_PLAIN = (1e-5, 1e15)
+
+_encode = msgspec.json.Encoder().encode
 
 
 def jsonable(array: pa.Array, kind: FieldType) -> pa.Array:
     """Values as in JSON: decimals with all their digits and timestamps (ISO 8601, UTC) as text, others as they are."""
+    if kind.kind is Kind.DECIMAL and len(array) <= FEW:
+        return pa.array([None if value is None else format(value, "f") for value in array.to_pylist()], pa.string())
     if kind.kind is Kind.DECIMAL:  # by Polars: Arrow writes 0.00000001 as 1E-8
         return pl.Series(array).cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
     if kind.kind is Kind.TIMESTAMP:
@@ -33,24 +41,52 @@ def jsonable(array: pa.Array, kind: FieldType) -> pa.Array:
     return array
 
 
-def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pl.Series:
-    """One JSON object per row, its members in the order of `columns`; NULL is null."""
+def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """One JSON object per row (string or large_string), its members in the order of `columns`; NULL is null."""
+    if rows <= FEW and all(map(_is_plain, columns.values())):
+        return written_one_by_one(columns, rows)
     if not columns:
-        return pl.Series(["{}"] * rows, dtype=pl.String)
+        return pa.array(["{}"] * rows, pa.string())
     frame = pl.DataFrame({name: pl.Series(name, array) for name, array in columns.items()})
-    return frame.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+    return arrow(frame.select(pl.struct(pl.all()).struct.json_encode()).to_series())
 
 
-def described_groups(columns: Mapping[str, pa.Array], rows: int) -> pl.Series:
-    """The groups of some rows as `canonical` writes them, for the alert's id. columns: as from `jsonable`."""
+def written_one_by_one(columns: Mapping[str, pa.Array], rows: int, raw: Iterable[str] = ()) -> pa.Array:
+    """A JSON object per row (string). raw: the columns that hold JSON texts."""
+    values: list[list[Any]] = [column.to_pylist() for column in columns.values()]
+    for at, name in enumerate(columns):
+        if name in raw:
+            values[at] = [msgspec.Raw(text.encode()) for text in values[at]]
+    members = zip(*values, strict=True) if columns else [()] * rows
+    return pa.array([_encode(dict(zip(columns, row, strict=True))).decode() for row in members], pa.string())
+
+
+def _is_plain(column: pa.Array) -> bool:
+    """Whether its values have one spelling in JSON."""
+    if not pa.types.is_floating(column.type):
+        return True
+    size = np.abs(column.drop_null().to_numpy(zero_copy_only=False))
+    return bool(((size == 0) | ((size >= _PLAIN[0]) & (size < _PLAIN[1]))).all())
+
+
+def arrow(series: pl.Series) -> pa.Array:
+    """A series of texts as large_string."""
+    return series.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def described_groups(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """The groups of some rows as `canonical` writes them (string or large_string), for the alert's id.
+
+    columns: as from `jsonable`.
+    """
     texts = json_objects(columns, rows)
     if any(pa.types.is_floating(column.type) for column in columns.values()):  # a double can be spelled in several ways
-        texts = pl.Series([rewritten(text) for text in texts], dtype=pl.String)
+        texts = pa.array([rewritten(text) for text in texts.to_pylist()], pa.large_string())
     return texts
 
 
 class Described:
-    """The text columns of one rule at some of the evaluated rows.
+    """The text columns (string or large_string) of one rule at some of the evaluated rows.
 
     rows: store rows; at: the positions of the same rows in the arrays of `values`.
     """
@@ -67,42 +103,56 @@ class Described:
         }
         self.measures = json_objects(self._measures, len(rows))
         self.group = described_groups({name: self._field(name) for name in compiled.rule.group_by}, len(rows))
-        self.event_id = pl.Series(store.array(store.stream.event_id, rows), dtype=pl.String)
+        self.event_id = store.array(store.stream.event_id, rows)
 
     def _field(self, name: str) -> pa.Array:
         return jsonable(self._store.array(name, self._rows), self._store.stream.fields[name])
 
-    def text(self) -> pl.Series:
+    def text(self) -> pa.Array:
         """The rule's description with {measure} and {field} filled in; other braces stay.
 
         Sensitive values are masked. Values have MAX_VALUE characters each, lists of them are whole. Doubles
         have two digits after the point, small ones two significant digits; `measures` has all.
         """
-        parts: list[pl.Expr] = []
-        columns: dict[str, pa.Array] = {}
+        parts = [*self._parts()]
+        if len(self._rows) <= FEW:
+            columns = [[part] * len(self._rows) if isinstance(part, str) else part.to_pylist() for part in parts]
+            return pa.array(["".join(row) for row in zip(*columns, strict=True)], pa.string())
+        frame = pl.DataFrame({"": self.event_id} | {str(at): part for at, part in enumerate(parts)})
+        whole = (pl.lit(part) if isinstance(part, str) else pl.col(str(at)) for at, part in enumerate(parts))
+        text = frame.select(pl.concat_str(whole)).to_series()
+        return arrow(text if len(text) == len(self._rows) else text.new_from_index(0, len(self._rows)))
+
+    def _parts(self) -> Iterator[str | pa.Array]:
+        """The parts of the text: those of the description, and the values as texts between them."""
+        stream, description = self._store.stream, self._compiled.rule.description
+        hidden = sensitive_names(self._compiled.rule, stream)
         end = 0
-        description = self._compiled.rule.description
-        measures = self._compiled.measures
-        hidden = sensitive_names(self._compiled.rule, self._store.stream)
-        lists = {name for name, measure in measures.items() if measure.function.spec.is_list}
         for match in PLACEHOLDER.finditer(description):
             name = match[1]
-            if name not in self._measures and name not in self._store.stream.fields:
+            if name not in self._measures and name not in stream.fields:
                 continue
-            if name in hidden:
-                parts.append(pl.lit(description[end : match.start()] + MASK))
-                end = match.end()
-                continue
-            columns[name] = self._measures[name] if name in self._measures else self._field(name)
-            value = _for_people(pl.col(name)) if pa.types.is_floating(columns[name].type) else pl.col(name)
-            value = value.cast(pl.String)
-            value = (value if name in lists else value.str.head(MAX_VALUE)).fill_null("null")
-            parts += [pl.lit(description[end : match.start()]), value]
+            yield description[end : match.start()]
+            yield MASK if name in hidden else self._shown(name)
             end = match.end()
-        parts.append(pl.lit(description[end:]))
-        frame = pl.DataFrame({"": self.event_id, **{name: pl.Series(name, array) for name, array in columns.items()}})
-        text = frame.select(pl.concat_str(parts)).to_series()
-        return text if len(text) == len(self._rows) else text.new_from_index(0, len(self._rows))
+        yield description[end:]
+
+    def _shown(self, name: str) -> pa.Array:
+        """The values of a measure or field as texts."""
+        values = self._measures[name] if name in self._measures else self._field(name)
+        measure = self._compiled.measures.get(name)
+        most = None if measure is not None and measure.function.spec.is_list else MAX_VALUE
+        if pa.types.is_floating(values.type):
+            values = arrow(pl.DataFrame({"": values}).select(_for_people(pl.col(""))).to_series())
+        if len(values) <= FEW:
+            return pa.array(["null" if v is None else _cell(v)[:most] for v in values.to_pylist()], pa.string())
+        texts = pl.Series(values).cast(pl.String)
+        return arrow((texts if most is None else texts.str.head(most)).fill_null("null"))
+
+
+def _cell(value: str | int) -> str:
+    """A value of a column from `jsonable` as text, but for doubles."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _for_people(double: pl.Expr) -> pl.Expr:

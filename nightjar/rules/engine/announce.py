@@ -6,13 +6,13 @@ from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from nightjar.rules.engine.alert_columns import Described
+from nightjar.rules.engine.columns import table_of
 from nightjar.rules.engine.evaluation import RuleResult
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger, Subject
 from nightjar.rules.engine.muting import Muting
@@ -23,6 +23,7 @@ from nightjar.rules.states import Revisions
 
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 _NO_ALERTS = ALERT_SCHEMA.empty_table()
+_KINDS = {False: "alert", True: "retraction"}
 
 
 class Announcements(NamedTuple):
@@ -70,7 +71,7 @@ def with_muted(
         table = ledger.read(np.array([last.entry for last in lasts]))
         changed = {"revision": pa.array([last.revision + 1 for last in lasts]), "muted": pa.array(flags)}
         columns = dict(zip(table.column_names, table.columns, strict=True))
-        found.append(Announcements(np.array(at_rows), _table({**columns, **changed})))
+        found.append(Announcements(np.array(at_rows), table_of({**columns, **changed}, LEDGER_SCHEMA)))
     return found
 
 
@@ -84,6 +85,8 @@ def remember(ledger: Ledger, announcements: list[Announcements]) -> Announcement
 def _together(announcements: list[Announcements]) -> Announcements:
     if not announcements:
         return Announcements(_NO_ROWS, NO_ANNOUNCEMENTS)
+    if len(announcements) == 1:
+        return announcements[0]
     return Announcements(
         np.concatenate([part.rows for part in announcements]), pa.concat_tables([part.table for part in announcements])
     )
@@ -116,7 +119,7 @@ def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[RuleResult], old: 
     }
     return Announcements(
         np.array([row for row, _ in withdrawn]),
-        _table({**dict(zip(table.column_names, table.columns, strict=True)), **changed}),
+        table_of({**dict(zip(table.column_names, table.columns, strict=True)), **changed}, LEDGER_SCHEMA),
     )
 
 
@@ -140,29 +143,19 @@ def _alerts(store: EventStore, ledger: Ledger, result: RuleResult, base: int) ->
         for at, last in zip(old.tolist(), ledger.get(rows[old], subject), strict=True):
             if last is not None:
                 revisions[at] = last.revision + 1
-                content = {name: series[at] for name, series in texts.items()} | constant
+                content = {name: column[at].as_py() for name, column in texts.items()} | constant
                 by_values = rule.revisions is Revisions.VALUES
                 changed[at] = last.retracted or (by_values and ledger.content(last.entry) != content)
         rows, revisions = rows[changed], revisions[changed]
-        texts = {name: series.filter(pl.Series(changed)) for name, series in texts.items()}
+        texts = {name: column.filter(pa.array(changed)) for name, column in texts.items()}
     columns = {
         "event_id": store.array(store.stream.event_id, rows),
         "event_time": store.array(store.stream.event_time, rows),
-        "rule_id": pa.repeat(subject.rule_id, len(rows)),
-        "rule_version": pa.repeat(subject.rule_version, len(rows)),
         "revision": pa.array(revisions),
-        "retracted": pa.repeat(pa.scalar(value=False), len(rows)),
-        "rule_state": pa.repeat(rule.state.value, len(rows)),
-        "severity": pa.repeat(rule.severity.value, len(rows)),
-        "muted": pa.repeat(pa.scalar(value=False), len(rows)),
-        "mute": pa.repeat(rule.mute or 0, len(rows)),
-        **{name: series.to_arrow(compat_level=pl.CompatLevel.oldest()) for name, series in texts.items()},
+        **result.compiled.constant(len(rows)),
+        **texts,
     }
-    return Announcements(rows, _table(columns))
-
-
-def _table(columns: dict[str, pa.Array]) -> pa.Table:
-    return pa.table({name: columns[name] for name in LEDGER_SCHEMA.names}).cast(LEDGER_SCHEMA)
+    return Announcements(rows, table_of(columns, LEDGER_SCHEMA))
 
 
 def alerts_table(store: EventStore, announcements: Announcements) -> pa.Table:
@@ -174,9 +167,9 @@ def alerts_table(store: EventStore, announcements: Announcements) -> pa.Table:
     )
     named = zip(rules, versions, events, store.times[announcements.rows].tolist(), groups, strict=True)
     columns = {
-        **dict(zip(announcements.table.column_names, announcements.table.columns, strict=True)),
+        **dict(zip(LEDGER_SCHEMA.names, announcements.table.columns, strict=True)),
         "alert_id": pa.array([alert_id(*alert) for alert in named], pa.string()),
-        "kind": pc.if_else(announcements.table.column("retracted"), "retraction", "alert"),
+        "kind": pa.array([_KINDS[retracted] for retracted in announcements.table.column("retracted").to_pylist()]),
         "stream": pa.repeat(store.stream.name, len(announcements.rows)),
     }
-    return pa.table({name: columns[name] for name in ALERT_SCHEMA.names}).cast(ALERT_SCHEMA)
+    return table_of(columns, ALERT_SCHEMA)

@@ -22,6 +22,9 @@ from nightjar.rules.types import FieldType, Kind
 Mask = npt.NDArray[np.uint8]
 
 
+# Up to this many rows are handled one by one where operations on their columns take longer; the results are the same.
+FEW = 50
+
 # Bytes that fit in one Arrow array of strings; more need an array of large_string.
 _LARGEST_TEXT = (1 << 31) - 1
 _WIDE = pa.large_string().id
@@ -59,6 +62,13 @@ def as_declared(columns: Mapping[str, pa.Array]) -> pa.Table:
     # Arrow refuses to cast a slice far into a large array; a copy starts at 0
     cast = {name: columns[name].take(pa.array(np.arange(rows))).cast(pa.string()) for name in wide}
     return as_declared({**columns, **cast})
+
+
+def table_of(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    """The columns of the schema, cast to its types; nothing is done to those that have them."""
+    fields = ((columns[field.name], field.type) for field in schema)
+    cast = [column if column.type.equals(kind) else column.cast(kind) for column, kind in fields]
+    return pa.Table.from_arrays(cast, schema=schema)
 
 
 def validity(array: pa.Array) -> Mask:

@@ -14,7 +14,14 @@ from nightjar.rules.engine import measures, resets
 from nightjar.rules.engine.columns import Mask
 from nightjar.rules.engine.measures import Answers, Values
 from nightjar.rules.engine.plan import CompiledRule, GroupPlan, Program
-from nightjar.rules.engine.polars_views import LazyColumns, number_array, physical_array, physical_numbers
+from nightjar.rules.engine.polars_views import (
+    Codes,
+    LazyColumns,
+    number_array,
+    physical_array,
+    physical_codes,
+    physical_numbers,
+)
 from nightjar.rules.engine.predicate_bitmaps import Marks, Masks
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.engine.timeline import Runs, Timeline
@@ -203,6 +210,14 @@ def _conditions(timeline: Timeline, program: Program, values: Answers, rows: Int
         found = values[called[name][0]]
         return found.values, None if found.valid is None else found.valid.view(np.bool_)
 
-    columns = LazyColumns(column, numbers)
+    def codes(name: str) -> Codes | None:
+        if name not in called:
+            return physical_codes(store, name, rows)
+        at, _ = called[name]
+        field = program.aggregates[at].field
+        assert field is not None
+        return None if field == store.stream.event_id else (values[at].codes, store.texts(field))
+
+    columns = LazyColumns(column, numbers, codes)
     possible = program.screen.possible(columns).nonzero()[0].tolist()
     return dict(zip(possible, truths([program.rules[at].when for at in possible], columns, len(rows)), strict=True))

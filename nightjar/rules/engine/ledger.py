@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nightjar.rules.engine.columns import FEW
 from nightjar.rules.engine.kernels import chains
 from nightjar.rules.engine.memory import RowArray
 from nightjar.rules.engine.store import EventStore
@@ -186,9 +187,10 @@ class Ledger:
 
     def _coded(self, table: pa.Table) -> Int64Array:
         """A code for each row's rule id and version."""
-        named = pa.concat_arrays(table.column("rule_id").chunks).dictionary_encode() if table.num_rows else None
-        if named is None:
-            return np.empty(0, np.int64)
+        if table.num_rows <= FEW:
+            pairs = map(Subject, *(table.column(name).to_pylist() for name in ("rule_id", "rule_version")))
+            return np.array([self._subjects.setdefault(subject, len(self._subjects)) for subject in pairs], np.int64)
+        named = pa.concat_arrays(table.column("rule_id").chunks).dictionary_encode()
         names = named.dictionary.to_pylist()
         # as one number: np.unique of pairs takes ten times as long
         numbers = table.column("rule_version").to_numpy() * len(names) + named.indices.to_numpy()

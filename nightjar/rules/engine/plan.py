@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import pyarrow as pa
+
+from nightjar.rules.engine.columns import FEW
 from nightjar.rules.engine.kernels import steps
 from nightjar.rules.errors import Problem, RuleError
 from nightjar.rules.functions import FoldFamily, Function
@@ -131,6 +134,27 @@ class CompiledRule:
     def rule(self) -> Rule:
         """The rule as written."""
         return self.version.rule
+
+    @cached_property
+    def constants(self) -> dict[str, pa.Array]:
+        """What all of its announcements have in common, by the names of LEDGER_SCHEMA, FEW rows of it."""
+        rule = self.rule
+        values = {
+            "rule_id": rule.id,
+            "rule_version": self.version.version,
+            "retracted": pa.scalar(value=False),
+            "rule_state": rule.state.value,
+            "severity": rule.severity.value,
+            "muted": pa.scalar(value=False),
+            "mute": rule.mute or 0,
+        }
+        return {name: pa.repeat(value, FEW) for name, value in values.items()}
+
+    def constant(self, rows: int) -> dict[str, pa.Array]:
+        """The same for so many rows."""
+        if rows <= FEW:
+            return {name: column.slice(0, rows) for name, column in self.constants.items()}
+        return {name: pa.repeat(column[0], rows) for name, column in self.constants.items()}
 
     @property
     def resets(self) -> bool:

@@ -10,9 +10,12 @@ import pyarrow as pa
 
 from nightjar.rules.engine.columns import Mask, bitmap_of
 from nightjar.rules.engine.store import EventStore
-from nightjar.rules.engine.strings import Int64Array
-from nightjar.rules.predicates import Columns, Numbers
+from nightjar.rules.engine.strings import Int64Array, StringTable
+from nightjar.rules.predicates import Columns, Numbers, Truth
 from nightjar.rules.types import Kind
+
+# Physical values of texts, -1 for NULL, and the table of their codes.
+Codes = tuple[Int64Array, StringTable]
 
 _ARROW = {np.dtype(np.int64): pa.int64(), np.dtype(np.float64): pa.float64()}
 
@@ -20,9 +23,14 @@ _ARROW = {np.dtype(np.int64): pa.int64(), np.dtype(np.float64): pa.float64()}
 class LazyColumns(Columns):
     """Columns by name, each created when it is first read."""
 
-    def __init__(self, make: Callable[[str], pa.Array], numbers: Callable[[str], Numbers]) -> None:
+    def __init__(
+        self,
+        make: Callable[[str], pa.Array],
+        numbers: Callable[[str], Numbers],
+        codes: Callable[[str], Codes | None],
+    ) -> None:
         super().__init__()
-        self._make, self._numbers = make, numbers
+        self._make, self._numbers, self._codes = make, numbers, codes
         self._made: dict[str, Numbers] = {}
 
     def __missing__(self, name: str) -> pl.Series:
@@ -34,6 +42,15 @@ class LazyColumns(Columns):
         if name not in self._made:
             self._made[name] = self._numbers(name)
         return self._made[name]
+
+    def equal(self, name: str, text: pa.Array) -> tuple[Truth, Truth]:
+        """The same by codes, where there are some."""
+        found = self._codes(name)
+        if found is None:
+            return super().equal(name, text)
+        codes, table = found
+        valid = codes >= 0
+        return (codes == table.find(text)[0]) & valid, valid
 
 
 def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
@@ -51,6 +68,11 @@ def physical_array(store: EventStore, name: str, rows: Int64Array | slice) -> pa
     if kind is Kind.BOOLEAN:
         return pa.array(values.astype(np.bool_), mask=None if valid is None else valid == 0)
     return number_array(values, valid)
+
+
+def physical_codes(store: EventStore, name: str, rows: Int64Array | slice) -> Codes | None:
+    """A field of texts of the store's rows; None of event ids, of which equal ones may have several codes."""
+    return None if name == store.stream.event_id else (store.physical(name, rows), store.texts(name))
 
 
 def physical_numbers(store: EventStore, name: str, rows: Int64Array | slice) -> Numbers:

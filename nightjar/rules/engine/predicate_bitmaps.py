@@ -11,7 +11,7 @@ from nightjar.rules.engine.columns import Mask
 from nightjar.rules.engine.kernels.marks import set_bits
 from nightjar.rules.engine.memory import RowArray
 from nightjar.rules.engine.plan import IN_TIME, MaskKey
-from nightjar.rules.engine.polars_views import LazyColumns, physical_array, physical_numbers
+from nightjar.rules.engine.polars_views import LazyColumns, physical_array, physical_codes, physical_numbers
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.predicates import Predicate, truths
@@ -156,7 +156,9 @@ class Masks:
 
     def _truths(self, predicates: Mapping[str, Predicate], rows: slice) -> dict[str, Mask]:
         columns = LazyColumns(
-            lambda name: physical_array(self._store, name, rows), lambda name: physical_numbers(self._store, name, rows)
+            lambda name: physical_array(self._store, name, rows),
+            lambda name: physical_numbers(self._store, name, rows),
+            lambda name: physical_codes(self._store, name, rows),
         )
         held = dict(zip(predicates, truths([*predicates.values()], columns, rows.stop - rows.start), strict=True))
         if IN_TIME in held and self._most_late is not None:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nightjar.rules.engine import memory
 from nightjar.rules.engine.blocks import Blocks
@@ -426,6 +425,10 @@ class EventStore:
             return self.strings(name, values)
         return logical(values, self.valid(name, rows), kind)
 
+    def texts(self, name: str) -> StringTable:
+        """The table of a string field's physical values; not of the event id's."""
+        return self._tables[name]
+
     def strings(self, name: str, values: Int64Array) -> pa.Array:
         """large_string of the physical values of a string field, -1 for NULL. An event id's row must be held."""
         if name != self.stream.event_id:
@@ -458,10 +461,9 @@ def in_arrival_order(events: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, 
     arrival = physical(columns[ARRIVAL], Kind.TIMESTAMP)
     if not np.count_nonzero(arrival[1:] <= arrival[:-1]):
         return events, columns, None
-    keys = [(name, "ascending") for name in (ARRIVAL, "partition", "offset") if name in columns]
-    order = pc.sort_indices(events, sort_keys=keys)
-    places = order.to_numpy().view(np.int64)
-    if (np.diff(places) > 0).all():
+    others = (columns[name].to_numpy(zero_copy_only=False) for name in ("offset", "partition") if name in columns)
+    places = np.lexsort([*others, arrival])
+    if (places[1:] > places[:-1]).all():
         return events, columns, None
-    events = events.take(order)
+    events = events.take(pa.array(places))
     return events, columns_of(events), places

@@ -40,6 +40,7 @@ __all__ = [
     "Numbers",
     "Predicate",
     "Screen",
+    "Truth",
     "check_predicate",
     "compile_predicate",
     "impossible_parts",

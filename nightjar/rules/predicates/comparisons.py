@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from nightjar.rules.predicates.compilation import BINARY
 from nightjar.rules.predicates.doubles import as_doubles, quotients
@@ -36,6 +37,27 @@ class Columns(dict[str, pl.Series]):
         """A column of Int64 or Float64."""
         column = self[name]
         return column.fill_null(0).to_numpy(), column.is_not_null().to_numpy()
+
+    def equal(self, name: str, text: pa.Array) -> tuple[Truth, Truth]:
+        """Where a column of texts is this one text, and where it is not NULL."""
+        column = self[name]
+        return (column == text[0].as_py()).fill_null(value=False).to_numpy(), column.is_not_null().to_numpy()
+
+
+def text_comparison(node: Node) -> Callable[[Columns], Truth] | None:
+    """From columns to where a column of texts is, or is not, one text; None if the tree is no such comparison."""
+    if node.op not in (Op.EQ, Op.NE) or any(arg.type.family is not Family.STRING for arg in node.args):
+        return None
+    column, literal = sorted(node.args, key=lambda arg: arg.is_literal)
+    if column.op is not Op.COLUMN or not literal.is_literal:
+        return None
+    name, text = str(column.value), pa.array([literal.value], pa.string())
+
+    def holds(columns: Columns) -> Truth:
+        found, valid = columns.equal(name, text)
+        return found if node.op is Op.EQ else valid & ~found
+
+    return holds
 
 
 def is_comparison(node: Node) -> bool:

@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 import polars as pl
 
-from nightjar.rules.predicates.comparisons import Columns, Truth, comparison, is_comparison
+from nightjar.rules.predicates.comparisons import Columns, Truth, comparison, is_comparison, text_comparison
 from nightjar.rules.predicates.compilation import BINARY, exact_dtype
 from nightjar.rules.predicates.doubles import divide, to_double
 from nightjar.rules.predicates.nodes import Family, Node, Op
@@ -30,6 +30,8 @@ def term(node: Node) -> Term | None:
     """From columns to where the condition is true, one element per row or a single one; None if Polars must plan it."""
     if is_comparison(node):
         return comparison(node)
+    if (of_texts := text_comparison(node)) is not None:
+        return of_texts
     if not _is_plain(node):
         return None
     value = _eager(node)

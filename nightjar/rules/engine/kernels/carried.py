@@ -266,9 +266,10 @@ def _totals(state, what, window, marks, word, bit, values, column, scale, to, fo
         if what == COUNT:
             found[to[0], k] = n
             continue
-        found[to[0], k], doubles[to[1], k], flags[to[0], k] = totals.read(n, high, low_word, scale)
-        flags[to[1], k] = n > 0
-        overflown += flags[to[0], k]
+        found[to[0], k], doubles[to[1], k], exceeds = totals.read(n, high, low_word, scale)
+        overflown += exceeds
+        flags[to[0], k] = exceeds
+        flags[to[1], k] = n > 0  # it may be the same row, where neither sum nor mean is asked for
         if what == SPREAD:
             flags[to[2], k] = n > 1
             doubles[to[2], k] = totals.deviation_of(n, high, low_word, held[3:7], scale, s1, s2, total)

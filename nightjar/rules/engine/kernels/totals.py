@@ -315,9 +315,10 @@ def spreads(
                 all_n, all_high, all_low = n + before[k, 0], high + before[k, 1], low + before[k, 2]
                 for w in range(4):
                     all_squares[w] = squares[w] + before[k, 3 + w]
-            exact[k], means[k], beyond[k] = read(all_n, all_high, all_low, scale)
-            some[k] = all_n > 0
-            overflown += beyond[k]
+            exact[k], means[k], exceeds = read(all_n, all_high, all_low, scale)
+            overflown += exceeds
+            beyond[k] = exceeds
+            some[k] = all_n > 0  # it may be the same array, where neither sum nor mean is asked for
             several[k] = all_n > 1
             deviations[k] = deviation_of(all_n, all_high, all_low, all_squares, scale, s1, s2, total)
     return overflown
