@@ -9,6 +9,7 @@ from nightjar.configuration.spark import spark_config
 from nightjar.contracts.topics import Topics
 from nightjar.rules.streams import Stream
 from nightjar.streaming.config import JobConfig
+from nightjar.streaming.state.metadata import buckets_of
 
 
 def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
@@ -31,7 +32,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         latency=settings.latency,
         real_time_batch=settings.real_time_batch,
         shuffle_partitions=settings.shuffle_partitions,
-        buckets=settings.buckets,
+        buckets=settings.buckets or buckets_of(settings.checkpoint.resolve(), settings.latency),
         max_offsets_per_trigger=settings.max_offsets_per_trigger,
         max_retained_events=settings.max_retained_events,
         alerts_per_rule_and_hour=settings.alerts_per_rule_and_hour,

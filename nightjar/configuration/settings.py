@@ -274,10 +274,11 @@ class Settings(BaseSettings):
     shuffle_partitions: PositiveInt = Field(
         2, description="Tasks of the job's evaluation stage. At most the number of cores."
     )
-    buckets: PositiveInt = Field(
-        4,
-        description="Buckets of keyed state; use 1 to 4 per shuffle partition. "
-        "`nightjar stream rebuild --buckets` changes the number for an existing checkpoint.",
+    buckets: PositiveInt | None = Field(
+        None,
+        description="Buckets of keyed state; use 1 to 4 per shuffle partition, and 1 in real time. Empty: as many as "
+        "the checkpoint has; a new one 4, or 1 in real time. `nightjar stream rebuild --buckets` changes the number "
+        "for an existing checkpoint.",
     )
     max_offsets_per_trigger: PositiveInt | None = Field(
         None,

@@ -53,10 +53,12 @@ _DELIVERY_SECONDS = 30
 class Rebuilt:
     """The result of a rebuild.
 
-    begins: the offset from which the job resumes, by topic and partition. events, announcements: how many the state
-    holds; each counts once per shuffle key. clocks: arrival time reached at these offsets (µs), by stream.
+    buckets: of each shuffle key; begins: the offset from which the job resumes, by topic and partition. events,
+    announcements: how many the state holds; each counts once per shuffle key. clocks: arrival time reached at these
+    offsets (µs), by stream.
     """
 
+    buckets: int
     begins: Offsets
     events: int
     announcements: int
@@ -118,7 +120,7 @@ def rebuild(
                     )
                     stages.note(f"{held:,} events, {announced.num_rows:,} alerts")
                     events, announcements = events + held, announcements + announced.num_rows
-    return Rebuilt(begins, events, announcements, clocks)
+    return Rebuilt(config.buckets, begins, events, announcements, clocks)
 
 
 def _answered(config: JobConfig) -> RuleBook:

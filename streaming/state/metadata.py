@@ -11,7 +11,8 @@ import msgspec
 from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.streams import Stream, optional_field
 from nightjar.storage.paths import AnyPath
-from nightjar.streaming.state.epochs import METADATA
+from nightjar.streaming.config import Latency
+from nightjar.streaming.state.epochs import METADATA, own_folder
 
 # Increased by any change of a format that older code wrote: this file, the numbering of buckets (partitioning.py),
 # their state (state_files.py, statelog.py, the engine's Delta), or the query's sources. 6: heads have their run's id.
@@ -19,6 +20,9 @@ from nightjar.streaming.state.epochs import METADATA
 FORMAT = 8
 _READ = (5, 6, 7, 8)
 REBUILD = "nightjar stream rebuild"
+
+# Of a new checkpoint. In real time one process has all buckets, and each that a group touches takes its time.
+_BUCKETS: dict[Latency, int] = {"micro-batch": 4, "real-time": 1}
 
 Offsets = Mapping[str, Mapping[int, int]]
 
@@ -150,6 +154,13 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def to_json(self) -> bytes:
         """The content of the file."""
         return json.dumps(msgspec.to_builtins(self, str_keys=True), indent=1).encode()
+
+
+def buckets_of(checkpoint: AnyPath, latency: Latency) -> int:
+    """The number of buckets that a checkpoint has, or that a new one gets."""
+    file = own_folder(checkpoint, None) / METADATA
+    found = read(file) if file.is_file() else None
+    return found.buckets if isinstance(found, Metadata) else _BUCKETS[latency]
 
 
 class _Placed(msgspec.Struct):

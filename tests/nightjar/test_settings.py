@@ -57,7 +57,7 @@ def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "other.toml").write_text("partitions = 3\n")
     monkeypatch.setenv("NIGHTJAR_SETTINGS", "other.toml")
     settings = load_settings()
-    assert (settings.buckets, settings.partitions) == (4, 3)
+    assert (settings.buckets, settings.partitions) == (None, 3)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from nightjar.rules.streams import load_streams
 from nightjar.rules.types import STRING, decimal
 from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.state.checkpoint import Checkpoint
+from nightjar.streaming.state.metadata import buckets_of
 from nightjar.streaming.state.state_files import FIRST, BucketFiles, files_of
 from nightjar.streaming.state.statelog import Head
 
@@ -259,6 +260,14 @@ def run_of(config: JobConfig) -> tuple[Path, BucketFiles]:
     checkpoint.begin_run()
     assert Checkpoint(config).run_id == checkpoint.run_id
     return checkpoint.state, files_of(checkpoint.state, 3, checkpoint.run_id)
+
+
+def test_a_checkpoint_says_how_many_buckets_there_are(config: JobConfig) -> None:
+    """A new one has fewer in real time, where one process has them all."""
+    assert buckets_of(config.checkpoint, "micro-batch") == 4
+    assert buckets_of(config.checkpoint, "real-time") == 1
+    Checkpoint(replace(config, buckets=3)).settle(SHUFFLE_KEYS)
+    assert buckets_of(config.checkpoint, "real-time") == 3
 
 
 def test_a_rebuilt_checkpoint_begins_at_the_given_offsets_with_its_state(config: JobConfig) -> None:

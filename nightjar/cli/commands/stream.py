@@ -53,16 +53,12 @@ def rebuild(
     data_dir.prepare(settings.data_dir)
     done = rebuilt(settings, context.streams, context.stages)
     if as_json:
-        show_json(
-            {"buckets": settings.buckets, "events": done.events, "alerts": done.announcements, "begins": done.begins}
-        )
+        show_json({"buckets": done.buckets, "events": done.events, "alerts": done.announcements, "begins": done.begins})
         return
     context.console.print(
         f"Rebuilt the checkpoint in {settings.checkpoint}: {counted(done.events, 'event')}, "
         f"{counted(done.announcements, 'alert')}.",
         soft_wrap=True,
     )
-    if settings.buckets != Context().settings.buckets:
-        context.console.print(
-            f"It has {settings.buckets} buckets: set buckets = {settings.buckets} before `nightjar stream`."
-        )
+    if Context().settings.buckets not in (None, done.buckets):
+        context.console.print(f"It has {done.buckets} buckets: set buckets = {done.buckets} before `nightjar stream`.")
