@@ -24,7 +24,7 @@ import structlog
 
 from nightjar.storage.objects import ObjectPath
 from nightjar.streaming import kafka_clients
-from nightjar.streaming.config import JobConfig
+from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.driver.answering import Answering
 from nightjar.streaming.driver.batch_size import BatchSize
 from nightjar.streaming.driver.clock import Arrivals, BrokerClock, host_clock
@@ -40,7 +40,7 @@ from nightjar.streaming.driver.overflow import CapWatch
 from nightjar.streaming.driver.pacing import Every
 from nightjar.streaming.driver.places import Places
 from nightjar.streaming.driver.planning import PlannedQuery, Planner
-from nightjar.streaming.driver.progress import RecentBatches
+from nightjar.streaming.driver.progress import RecentBatches, batches_report, groups_report
 from nightjar.streaming.driver.query import finish
 from nightjar.streaming.driver.reporting import Reporter
 from nightjar.streaming.driver.rule_changes import RuleChanges
@@ -133,6 +133,10 @@ class Driver:
         self._config, self._checkpoint, self._places = config, checkpoint, places
         self._mode, self._is_finishing = config.latency, False
         self._committed: Offsets = {}
+        self._engine: EngineLink | None = None
+        """While the query runs in real time."""
+        self._lost_after: Offsets | None = None
+        """What was committed when an engine process was lost."""
         self._rules, self._planner, self._reporter = rules, planner, reporter
         self._batch_size = BatchSize(config.max_offsets_per_trigger)
         self._stages = Stages(one_machine=places.one_machine)
@@ -153,7 +157,11 @@ class Driver:
                         ready()
                         ready = None
                     self._watch(query, stop)
-                raise_failure(query, self._checkpoint.folder)
+                    is_lost = self._has_lost_engine
+                if is_lost:
+                    self._bear_the_loss()
+                else:
+                    raise_failure(query, self._checkpoint.folder)
                 self._change_batches()
                 if self._mode == "real-time" or self._is_finishing:
                     break  # it was started for this run alone
@@ -183,14 +191,15 @@ class Driver:
         if unfinished:  # what is evaluated again takes no longer than it did, but there is a start before it
             again = 2 * self._checkpoint.logged_time + _START
             lasts = again if self._is_finishing else max(again, lasts)
-        with EngineLink.start() as engine:
-            query = planned.start_in_real_time(engine, lasts / 1_000_000, only_one=self._is_finishing)
-            self._rules.attach(engine)
+        with EngineLink.start() as self._engine:
+            query = planned.start_in_real_time(self._engine, lasts / 1_000_000, only_one=self._is_finishing)
+            self._rules.attach(self._engine)
             try:
                 yield query
             finally:
                 self._rules.attach(None)
                 query.stop()
+                self._engine = None
 
     def _spread_buckets(self) -> None:
         """Spread the buckets over the executors, if these have changed."""
@@ -205,15 +214,37 @@ class Driver:
         Raises:
             JobError: it failed.
         """
-        while not (stop.is_set() or self._must_restart or self._has_finished(query)):
+        while not (stop.is_set() or self._must_restart or self._has_finished(query) or self._has_lost_engine):
             raise_failure(query, self._checkpoint.folder)
-            self._look(query)
+            try:
+                self._look(query)
+            except JobError:
+                if not self._has_lost_engine:
+                    raise
             stop.wait(_LOOK_SECONDS)
 
     @property
     def _must_restart(self) -> bool:
         unfit = self._batch_size.is_unfit or self._stages.is_unfit
         return unfit or self._lacks_places or self._rules.need_other_keys
+
+    @property
+    def _has_lost_engine(self) -> bool:
+        """Whether the engine process of a real-time query was killed."""
+        return self._engine is not None and self._engine.was_killed
+
+    def _bear_the_loss(self) -> None:
+        """Have the query start again after its engine process was killed; raise JobError if nothing has been committed
+        since the last time: then it would be killed again and again."""
+        committed = self._checkpoint.committed_offsets()
+        if committed == self._lost_after:
+            raise JobError(
+                "the engine process was killed twice within one batch",
+                where=str(self._checkpoint.folder),
+                remedy="Was it out of memory? Start the job again once it has enough: it resumes where it stopped",
+            )
+        self._lost_after = committed
+        _log.warning("the engine process was killed; the query starts again")
 
     def _has_finished(self, query: StreamingQuery) -> bool:
         """Whether the batch that has to run the other way is committed."""
@@ -241,11 +272,15 @@ class Driver:
 
     def _report(self, query: StreamingQuery, state: str) -> None:
         self._lacks_places = self._places.outdated
-        batches = [] if self._mode == "real-time" else self._batches.take(query)
-        for batch in batches:
-            self._batch_size.take(batch)
-            self._stages.take(batch)
-        self._reporter.report(state, batches)
+        if self._engine is not None:
+            batches = groups_report(self._engine.reports())
+        else:
+            progress = self._batches.take(query)
+            for batch in progress:
+                self._batch_size.take(batch)
+                self._stages.take(batch)
+            batches = batches_report(progress)
+        self._reporter.report(state, self._mode, batches)
 
     def _try_report(self, query: StreamingQuery, state: str) -> None:
         with without_kafka():

@@ -30,6 +30,7 @@ _OF_PARTITIONS = {
 }
 # Topic to partition to offset. `status` does not use it and accepts any value.
 Offsets = Annotated[Any, WithJsonSchema(_OF_PARTITIONS)]
+_AnyText = Annotated[Any, WithJsonSchema({"type": "string"})]
 _Unread = Annotated[Any, WithJsonSchema(_COUNT)]
 
 
@@ -45,8 +46,8 @@ class Lag(TypedDict):
 
 @_report
 class Batches(TypedDict):
-    """The micro-batches with rows since the last report. batch: the number of the last one; parts_ms: mean milliseconds
-    by part."""
+    """The micro-batches with rows since the last report, or in real time the groups. batch: the number of the last
+    micro-batch; parts_ms: mean milliseconds by part."""
 
     batches: Count
     batch: NotRequired[_Unread]
@@ -69,13 +70,14 @@ class Priming(TypedDict):
 
 @_report
 class JobReport(Batches):
-    """A report of the driver. run_id: the run of the query; at: the host's wall clock, µs; skew: µs by which that is
-    ahead of the brokers'; lag: by stream; consumed: topic to partition to the offset after the last record that was
-    read; began: topic to partition to the offset of the first event that the state can hold; priming: null if
-    nothing is primed."""
+    """A report of the driver. mode: the `latency` that the query runs with; run_id: its run; at: the host's wall clock,
+    µs; skew: µs by which that is ahead of the brokers'; lag: by stream; consumed: topic to partition to the offset
+    after the last record that was read; began: topic to partition to the offset of the first event that the state can
+    hold; priming: null if nothing is primed."""
 
     kind: Literal["job"]
     state: str
+    mode: NotRequired[str]
     run_id: str
     process: Count
     at: Count
@@ -97,7 +99,7 @@ class BucketReport(TypedDict):
     kind: Literal["bucket"]
     bucket: Count
     stream: str
-    route: NotRequired[Annotated[Any, WithJsonSchema({"type": "string"})]]
+    route: NotRequired[_AnyText]
     at: Count
     held: NotRequired[_Unread]
     entries: NotRequired[_Unread]
@@ -107,7 +109,7 @@ class BucketReport(TypedDict):
     parts_ms: NotRequired[
         Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})]
     ]
-    engine: NotRequired[Annotated[Any, WithJsonSchema({"type": "string"})]]
+    engine: NotRequired[_AnyText]
     restored: NotRequired[_Unread]
     capped: NotRequired[dict[str, dict[str, Count]]]
 

@@ -105,16 +105,21 @@ class JobMetrics:
             seconds.add_metric([stream], lag["seconds"])
         yield from (events, seconds)
         slowest = GaugeMetricFamily(
-            "nightjar_batch_slowest_seconds", "The slowest micro-batch of the last second that had one."
+            "nightjar_batch_slowest_seconds",
+            "The slowest micro-batch or group of the last second that had one.",
         )
         slowest.add_metric([], report["slowest_ms"] / 1000)
         yield slowest
-        yield CounterMetricFamily("nightjar_batches", "Micro-batches with records.", value=self._batches["batches"])
         yield CounterMetricFamily(
-            "nightjar_batch_records", "Records that micro-batches have read.", value=self._batches["rows"]
+            "nightjar_batches",
+            "Micro-batches with records, or groups in real time.",
+            value=self._batches["batches"],
+        )
+        yield CounterMetricFamily(
+            "nightjar_batch_records", "Records of micro-batches or groups.", value=self._batches["rows"]
         )
         parts = CounterMetricFamily(
-            "nightjar_batch_seconds", "Time of micro-batches, by part; whole: all of it.", labels=["part"]
+            "nightjar_batch_seconds", "Time of micro-batches or groups, by part; whole: all of it.", labels=["part"]
         )
         for part, spent in self._seconds.items():
             parts.add_metric([part], spent)

@@ -70,6 +70,7 @@ class JobStatus:
             "running": self.running,
             "heartbeat_seconds": self.heartbeat_seconds,
             **{key: None if self.last is None else self.last.get(key) for key in keys},
+            "mode": None if self.last is None else self.last.get("mode"),
             "batches": self.batches,
             "latency": self.latency,
             "epoch_seconds": self.epoch_seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -16,7 +17,8 @@ from typing import Self
 from nightjar.rules.rulebook import Record
 from nightjar.storage.objects import ObjectPath
 from nightjar.streaming.config import JobConfig, JobError
-from nightjar.streaming.real_time.engine_process import HOLD, EnginePlan, Release
+from nightjar.streaming.real_time.engine_process import DONE, HOLD, EnginePlan, Release
+from nightjar.streaming.real_time.group_times import GroupTimes
 
 # Begins the name of the jar with EngineBridge.java.
 JAR = "engine-bridge-"
@@ -49,6 +51,7 @@ class EngineLink:
         self._folder, self._process, self._connection = folder, process, connection
         self._is_held = False
         self._answers = deque[Record](maxlen=_MOST_ANSWERS)
+        self._reports = list[GroupTimes]()
 
     @classmethod
     def start(cls) -> Self:
@@ -78,6 +81,11 @@ class EngineLink:
         """The socket that tasks connect to."""
         return str(self._folder / _SOCKET)
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it, as that of a kernel that is out of memory. It ends itself if the query fails."""
+        return (self._process.poll() or 0) < 0
+
     def run(self, plan: EnginePlan) -> None:
         """Give it the plan, and wait until it listens.
 
@@ -105,6 +113,14 @@ class EngineLink:
             self._is_held = False
             self._answers.clear()
 
+    def reports(self) -> list[GroupTimes]:
+        """What it has reported since the last call."""
+        with contextlib.suppress(EOFError, OSError):  # the query fails, and says why
+            while self._connection.poll():
+                self._reports.append(self._connection.recv())
+        reports, self._reports = self._reports, []
+        return reports
+
     def end(self) -> None:
         """End it. What it has not stored is evaluated again by the next run."""
         self._connection.close()
@@ -124,9 +140,12 @@ class EngineLink:
 
     def _await(self) -> None:
         try:
-            if not self._connection.poll(_PATIENCE):
-                raise JobError("the engine process does not answer", where=f"process {self._process.pid}")
-            self._connection.recv()
+            while True:
+                if not self._connection.poll(_PATIENCE):
+                    raise JobError("the engine process does not answer", where=f"process {self._process.pid}")
+                if (said := self._connection.recv()) == DONE:
+                    return
+                self._reports.append(said)
         except (EOFError, OSError) as failure:
             raise self._ended() from failure
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from nightjar.streaming.driver.clock import PartitionProgress
+    from nightjar.streaming.real_time.group_times import GroupTimes
 
 _log = structlog.get_logger(__name__)
 
@@ -76,6 +77,24 @@ def batches_report(progress: Iterable[Mapping[str, Any]]) -> Batches:
         "most_rows": max(batch["numInputRows"] for batch in busy),
         "parts_ms": parts,
         "slowest_ms": max(batch["durationMs"].get("triggerExecution", 0) for batch in busy),
+    }
+
+
+def groups_report(reported: Iterable[GroupTimes]) -> Batches:
+    """What the engine process of a real-time query has reported, as of batches: it calls them groups."""
+    found = [*reported]
+    groups = sum(each.groups for each in found)
+    parts: dict[str, float] = {}
+    for each in found:
+        for part, seconds in each.seconds.items():
+            parts[part] = parts.get(part, 0.0) + seconds
+    means = {part: round(1000 * seconds / groups, 2) for part, seconds in parts.items()}
+    return {
+        "batches": groups,
+        "rows": sum(each.rows for each in found),
+        "most_rows": max((each.most_rows for each in found), default=0),
+        "parts_ms": means | ({"whole": round(sum(means.values()), 2)} if means else {}),
+        "slowest_ms": round(1000 * max((each.slowest for each in found), default=0.0), 2),
     }
 
 

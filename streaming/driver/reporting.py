@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
-from nightjar.contracts.job_progress import DRIVER_KEY, JobReport
+from nightjar.contracts.job_progress import DRIVER_KEY, Batches, JobReport
 from nightjar.contracts.json_text import ascii_json
-from nightjar.streaming.config import JobConfig
+from nightjar.streaming.config import JobConfig, Latency
 from nightjar.streaming.driver.clock import Arrivals, BrokerClock, ClockPublisher, PartitionProgress
 from nightjar.streaming.driver.outbox import Outbox
-from nightjar.streaming.driver.progress import batches_report, lag_report
+from nightjar.streaming.driver.progress import lag_report
 from nightjar.streaming.driver.rule_changes import RuleChanges
 from nightjar.streaming.state.checkpoint import Checkpoint
 from nightjar.streaming.state.metadata import Offsets
@@ -35,8 +34,8 @@ class Reporter:
         self._arrivals, self._brokers, self._outbox = arrivals, brokers, outbox
         self._clocks = ClockPublisher(config, brokers, outbox.send)
 
-    def report(self, state: str, batches: list[dict[str, Any]]) -> None:
-        """Publish the job's state and progress. batches: Spark's progress of those since the last report.
+    def report(self, state: str, mode: Latency, batches: Batches) -> None:
+        """Publish the job's state and progress. mode: of the query; batches: those since the last report.
 
         Raises:
             KafkaError: no broker answers.
@@ -45,7 +44,7 @@ class Reporter:
         stamped, committed = self._brokers.stamped, self._checkpoint.committed_offsets()
         read = self._checkpoint.positions(committed)
         progress = self._arrivals.progress(read)
-        report = self._job_report(state, batches, progress, committed)
+        report = self._job_report(state, mode, batches, progress, committed)
         self._outbox.send(self._topic, ascii_json(report), key=DRIVER_KEY)
         if state != "running":
             return
@@ -55,7 +54,8 @@ class Reporter:
     def _job_report(
         self,
         state: str,
-        batches: list[dict[str, Any]],
+        mode: Latency,
+        batches: Batches,
         progress: Mapping[str, list[PartitionProgress]],
         committed: Offsets,
     ) -> JobReport:
@@ -63,11 +63,12 @@ class Reporter:
         return {
             "kind": "job",
             "state": state,
+            "mode": mode,
             "run_id": self._checkpoint.run_id,
             "process": os.getpid(),
             "at": self._brokers.host(),
             "skew": self._brokers.skew,
-            **batches_report(batches),
+            **batches,
             "lag": lag_report(progress, self._brokers.now()),
             # what is in the state: a rebuild begins there
             "consumed": committed,

@@ -39,17 +39,21 @@ from nightjar.rules.rulebook import Record
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.real_time.frames import STORED, Records, TaskConnection, as_records, replies, table
+from nightjar.streaming.real_time.group_times import GroupTimes
 from nightjar.streaming.real_time.groups import GroupEvaluator
 from nightjar.streaming.state.order_log import Group, OrderLog
 
 _log = structlog.get_logger(__name__)
 
-# Bytes that one read takes from a socket, of a group, and that wait before events are left in their sockets.
-_READ, _LARGEST_GROUP, _MOST_WAITING = 1 << 20, 16 << 20, 64 << 20
+# Bytes that one read takes from a socket, and of a group.
+_READ, _LARGEST_GROUP = 1 << 20, 16 << 20
 _BACKLOG = 1024
 
 # Seconds before the end of a batch when most of its state is written.
 _BEFORE_END = 2.0
+
+# Seconds between two reports to the driver (GroupTimes).
+_REPORT_SECONDS = 1.0
 
 # HOLD: from the driver, who waits for DONE, which also says that the engine listens.
 DONE, HOLD = "done", "hold"
@@ -100,6 +104,8 @@ class EnginePlan:
     only_one: bool
     """Whether nothing is to be evaluated after the first batch."""
     warm_up: WarmUp | None
+    most_waiting: int = 64 << 20
+    """Bytes that wait for their group before events are left in their sockets."""
 
 
 class Engine:
@@ -122,10 +128,13 @@ class Engine:
         self._version: int | None = None
         self._append_at: float | None = None
         self._logged: deque[Group] = deque()
+        self._logged_ends: dict[tuple[str, int], int] = {}
+        """Of each partition the offset after its last record in a logged group."""
         self._log: OrderLog | None = None
         self._waiting: dict[tuple[str, int], deque[Records]] = {}
         self._since: float | None = None
         """When the first of the waiting records came."""
+        self._times, self._report_at = GroupTimes(), time.monotonic() + _REPORT_SECONDS
 
     def run(self) -> None:
         """Serve until the driver closes its connection, or a task ends early.
@@ -136,7 +145,7 @@ class Engine:
         self._driver.send(DONE)
         is_behind = False
         while True:
-            for key, _ in self._chooser.select(0 if is_behind else self._patience()):
+            for key, _ in self._chooser.select(0 if is_behind else self._timeout()):
                 if key.fileobj is self._driver:
                     if not self._heed():
                         return
@@ -151,11 +160,18 @@ class Engine:
             is_behind = self._evaluate_logged()
             if self._patience() == 0:
                 self._evaluate_next()
+            if self._times.groups and time.monotonic() > self._report_at:
+                self._report()
             if self._append_at is not None and time.monotonic() > self._append_at:
                 self._append_at = None
                 self._evaluator.append()
             if self._tasks and self._version is not None and not is_behind:
                 self._end_batch()
+
+    def _report(self) -> None:
+        """Tell the driver of the groups since the last report."""
+        self._driver.send(self._times)
+        self._times, self._report_at = GroupTimes(), time.monotonic() + _REPORT_SECONDS
 
     def _heed(self) -> bool:
         """Do what the driver says; False once it has closed the connection."""
@@ -205,9 +221,13 @@ class Engine:
             self._chooser.unregister(task.socket)
 
     def _waits_for_room(self, task: TaskConnection) -> bool:
-        """Whether the task's records stay in its socket for now: the engine is behind."""
+        """Whether the task's events stay in its socket for now: so many wait, and no logged group lacks any of them."""
+        if task.place is None or task.place[0] in self._control:
+            return False
         waiting = sum(records.size for of in self._waiting.values() for records in of)
-        return waiting > _MOST_WAITING and task.hello is not None and not self._is_blocked
+        if waiting <= self._given.most_waiting:
+            return False
+        return not self._logged or self._end_of(task.place) >= self._logged_ends.get(task.place, 0)
 
     @property
     def _is_blocked(self) -> bool:
@@ -229,8 +249,18 @@ class Engine:
             assert isinstance(folder, Path)  # noqa: S101  the driver refuses an object store
             self._log = OrderLog(folder, version)
             self._logged.extend(self._log.groups)
+            for group in self._logged:
+                self._logged_ends.update((place, end) for place, (_, end) in group.places())
             if self._logged:
                 _log.info("evaluating what an earlier run has logged", groups=len(self._logged))
+
+    def _timeout(self) -> float | None:
+        """Seconds after which there is something to do, even if nothing comes; None: there is nothing."""
+        due = [self._report_at] if self._times.groups else []
+        due += [] if self._append_at is None else [self._append_at]
+        waits = [max(0.0, at - time.monotonic()) for at in due]
+        patience = self._patience()
+        return min(waits if patience is None else [*waits, patience], default=None)
 
     def _patience(self) -> float | None:
         """Seconds until the next group may be evaluated; None: not before something happens."""
@@ -243,12 +273,15 @@ class Engine:
         if not self._logged:
             return False
         group = self._logged[0]
-        wanted = [((topic, number), end) for topic, of in group.ranges.items() for number, (_, end) in of.items()]
+        wanted = [(place, end) for place, (_, end) in group.places()]
         if not all(self._end_of(place) >= end for place, end in wanted):
             return False
         parts = [part for place, end in sorted(wanted) for part in self._taken(place, end)]
         self._logged.popleft()
-        self._reply(self._evaluator.evaluate(table(parts), self._running, group.run_id, group.emitted_at))
+        began = time.monotonic()
+        records = table(parts)
+        self._reply(self._evaluator.evaluate(records, self._running, group.run_id, group.emitted_at))
+        self._times.add(records.num_rows, {"evaluate": time.monotonic() - began})
         if not self._logged:
             self._since = time.monotonic() if any(self._waiting.values()) else None
         return True
@@ -256,6 +289,7 @@ class Engine:
     def _evaluate_next(self) -> None:
         """Log and evaluate a group of what waits: all control records, and as many events as it may have."""
         assert self._log is not None  # noqa: S101  of the running batch
+        began, since = time.monotonic(), self._since
         parts, size = list[Records](), 0
         for place in sorted(self._waiting, key=lambda place: (place[0] not in self._control, place)):
             waiting = self._waiting[place]
@@ -272,9 +306,14 @@ class Engine:
         group = Group(self._run_id, time.time_ns() // 1000, ranges)
         self._log.append(group)
         synced = self._syncing.submit(self._log.sync)  # beside the evaluation
-        results = self._evaluator.evaluate(table(parts), self._running, group.run_id, group.emitted_at)
+        records = table(parts)
+        results = self._evaluator.evaluate(records, self._running, group.run_id, group.emitted_at)
+        evaluated = time.monotonic()
         synced.result()
+        logged = time.monotonic()
         self._reply(results)
+        took = {"evaluate": evaluated - began, "log": logged - evaluated, "reply": time.monotonic() - logged}
+        self._times.add(records.num_rows, {"wait": began - (since or began), **took})
 
     @property
     def _running(self) -> int:

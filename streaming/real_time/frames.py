@@ -114,6 +114,8 @@ class TaskConnection:
         self.socket = connection
         self.hello: Hello | None = None
         self.has_ended = False
+        self.place: tuple[str, int] | None = None
+        """The topic and partition of the records that have come."""
         self._held = bytearray()
 
     def receive(self, most: int) -> list[Records]:
@@ -143,6 +145,7 @@ class TaskConnection:
             if found is None:
                 self.has_ended = True
             else:
+                self.place = found.topic, found.partition
                 yield found
         del self._held[:at]
 
@@ -163,7 +166,7 @@ def _decoded(frame: bytes) -> Records | None:
     valid = pa.py_buffer(np.packbits(~is_null, bitorder="little").tobytes()) if is_null.any() else None
     values = pa.py_buffer(frame)[at + 4 * count :]
     columns = (
-        pa.array(arrivals.copy()).cast(INSTANT),
+        pa.array(arrivals.copy()).view(INSTANT),
         pa.Array.from_buffers(pa.binary(), count, [valid, pa.py_buffer(ends), values]),
         pa.array(sent_at.copy(), mask=sent_at == _NONE),
     )

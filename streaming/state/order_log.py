@@ -44,6 +44,10 @@ class Group:
     """When, µs."""
     ranges: Ranges
 
+    def places(self) -> Iterator[tuple[tuple[str, int], tuple[int, int]]]:
+        """Topic and partition, and their range."""
+        return (((topic, number), found) for topic, of in self.ranges.items() for number, found in of.items())
+
 
 class OrderLog:
     """The log of the batch of one version (see statelog.Head), open for writing; what an earlier run logged is in

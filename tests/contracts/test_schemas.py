@@ -30,7 +30,8 @@ from nightjar.rules.versions import Primed, RuleSet, Superseded
 from nightjar.streaming.buckets.output_records import alert_records, late_records, sent_at_of
 from nightjar.streaming.driver.answering import answer_to
 from nightjar.streaming.driver.clock import PartitionProgress
-from nightjar.streaming.driver.progress import batches_report, lag_report
+from nightjar.streaming.driver.progress import batches_report, groups_report, lag_report
+from nightjar.streaming.real_time.group_times import GroupTimes
 from tools.schemas import FOLDER, schemas, text
 
 STREAMS = load_streams()
@@ -198,7 +199,14 @@ def test_the_clock() -> None:
 def test_reports() -> None:
     """Those of the driver, idle and busy; `status` and the lake read them. A bucket's is held in test_processor."""
     spark = {"numInputRows": 3, "batchId": 7, "durationMs": {"triggerExecution": 20, "addBatch": 10}}
-    for batches in ([], [spark]):
+    groups = GroupTimes()
+    groups.add(20, {"wait": 0.004, "evaluate": 0.002})
+    for mode, batches in (
+        ("micro-batch", batches_report([])),
+        ("micro-batch", batches_report([spark])),
+        ("real-time", groups_report([])),
+        ("real-time", groups_report([groups, groups])),
+    ):
         report = {
             "kind": "job",
             "state": "running",
@@ -206,7 +214,8 @@ def test_reports() -> None:
             "process": 1,
             "at": 5,
             "skew": None,
-            **batches_report(batches),
+            "mode": mode,
+            **batches,
             "lag": lag_report({"transactions": [PartitionProgress(1, 3, 5)]}, 10),
             "consumed": {"transactions": {0: 7}},
             "began": {},
@@ -216,6 +225,21 @@ def test_reports() -> None:
         Draft202012Validator(schemas()["job_report"]).validate(json.loads(value))
         assert read_report(value) == json.loads(value)
         assert PROGRESS.row(value) is not None
+
+
+def test_groups_are_reported_as_batches() -> None:
+    """Times are means of a group, in milliseconds; the whole is the sum of its parts."""
+    few, many = GroupTimes(), GroupTimes()
+    few.add(20, {"wait": 0.004, "evaluate": 0.002})
+    many.add(100, {"wait": 0.001, "evaluate": 0.010})
+    many.add(10, {"evaluate": 0.003})
+    assert groups_report([few, many]) == {
+        "batches": 3,
+        "rows": 130,
+        "most_rows": 100,
+        "parts_ms": {"wait": 1.67, "evaluate": 5.0, "whole": 6.67},
+        "slowest_ms": 11.0,
+    }
 
 
 def test_sent_at() -> None:

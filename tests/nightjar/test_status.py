@@ -70,8 +70,20 @@ def test_running_job(own: TestTopics) -> None:
             client.send(own.settings.rule_status_topic, answer.value).get()
     shown = run("status", environment=environment(own.settings)).stdout
     assert "burst version 2 on transactions: active" in shown
+    assert "micro-batches: average 50 ms over 3 batches, slowest 70 ms" in shown
     assert "priming transactions by (all): 1,500 events read, from 2024-02-01T00:00:00.000000Z on" in shown
     assert "the clock of the job's host is 12.3 s ahead of the brokers' clock" in shown
+
+
+def test_a_job_in_real_time(own: TestTopics) -> None:
+    """Its groups of records, where others have micro-batches."""
+    now = later()
+    took = {"batches": 90, "rows": 1000, "most_rows": 40, "parts_ms": {"evaluate": 2.4, "whole": 6.1}, "slowest_ms": 31}
+    publish(own, word(now - 1_000_000), word(now, mode="real-time", run_id="other", **took))
+    found = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)
+    assert (found["latency"], found["mode"]) == ({}, "real-time")
+    shown = run("status", environment=environment(own.settings)).stdout
+    assert "real time: average 6 ms over 90 groups of records, slowest 31 ms, largest 40 records" in shown
 
 
 def test_a_job_that_is_behind_reports_when_it_will_catch_up(own: TestTopics) -> None:

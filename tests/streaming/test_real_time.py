@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from nightjar.cases.model import Step
@@ -92,6 +93,39 @@ def test_a_micro_batch_that_was_not_committed_is_repeated_before_real_time(
     assert commit.exists()
     content = idempotent(found)
     assert [(e["event_id"], e["text"]) for e in content][-1] == ("l5", "6")
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_a_killed_engine_process_is_replaced_once_in_a_batch(spark: "SparkSession", tmp_path: Path) -> None:
+    """Its groups are evaluated again, to the same alerts; the job goes on. Killed again, it ends the job."""
+    again = pytest.raises(JobError, match="killed twice within one batch")
+    with again, logins_job(spark, tmp_path, latency="real-time", real_time_batch=900_000_000) as (broker, job):
+
+        def send(number: int, alerts: int) -> None:
+            with producer(broker.settings) as client:
+                client.send(job.streams["logins"].topic, login(number).raw, timestamp_ms=NOON // 1000)
+            job.wait_for(lambda: len(idempotent(job.outcome().alerts)) >= alerts, f"{alerts} alerts")
+
+        job.take(Step(NOON - 1, crash=False, rules=(json.dumps(MANY).encode(),), events=()))
+        send(0, 0)
+        send(1, 1)
+        kill_engine()
+        send(2, 2)
+        assert [each["text"] for each in idempotent(job.outcome().alerts)] == ["2", "3"]
+        kill_engine()
+        job.wait_for(lambda: False, "the end of the job")
+
+
+def kill_engine() -> None:
+    """Kill the engine process of the job in this process."""
+    (engine,) = (
+        child
+        for child in psutil.Process().children()
+        if "nightjar.streaming.real_time.engine_process" in child.cmdline()
+    )
+    engine.kill()
 
 
 def idempotent(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:

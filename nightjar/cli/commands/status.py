@@ -71,9 +71,12 @@ def _show(console: "SafeConsole", found: "JobStatus") -> None:
     if found.batches:
         parts = ", ".join(f"{name} {took:,.0f}" for name, took in found.batches["parts_ms"].items() if name != "whole")
         whole = found.batches["parts_ms"].get("whole", 0)
+        title, one, several = "micro-batches", "batch", "batches"
+        if last.get("mode") == "real-time":
+            title, one, several = "real time", "group of records", "groups of records"
         console.print(
             line(
-                f"micro-batches: average {whole:,.0f} ms over {counted(found.batches['batches'], 'batch', 'batches')}, "
+                f"{title}: average {whole:,.0f} ms over {counted(found.batches['batches'], one, several)}, "
                 f"slowest {found.batches['slowest_ms']:,.0f} ms, "
                 f"largest {counted(found.batches['most_rows'], 'record')}; average parts in ms: {parts}"
             ),
