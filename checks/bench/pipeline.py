@@ -25,7 +25,8 @@ from nightjar.kafka.readers import Reader
 from nightjar.rules.streams import load_streams
 
 CUSTOMERS = 10_000
-ALERTING = "777.77"  # every 20th event has this amount, and one rule looks for it
+EVENTS_AN_ALERT = 20
+ALERTING = "777.77"  # the amount of these events, which one rule looks for
 # Half of them group by customer, half by terminal.
 RULES: list[dict[str, object]] = [
     {
@@ -83,7 +84,7 @@ def events(count: int, *, hot: float, seed: int) -> Iterator[tuple[bytes, str, s
         customers[rng.random(count) < hot] = 0
     terminals, cents = rng.integers(0, 1000, count), rng.integers(100, 20_000, count)
     for i in range(count):
-        amount = ALERTING if i % 20 == 0 else f"{cents[i] / 100:.2f}"
+        amount = ALERTING if i % EVENTS_AN_ALERT == 0 else f"{cents[i] / 100:.2f}"
         yield b"%d-%d" % (seed, i), f"c{customers[i]}", f"t{terminals[i]}", amount
 
 
@@ -132,15 +133,15 @@ def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subproce
         "PYTHONPATH": str(PROJECT),
     }
     for field in ("partitions", "buckets", "shuffle_partitions"):
-        environment[f"NIGHTJAR_{field.upper()}"] = str(getattr(settings, field))
+        if (value := getattr(settings, field)) is not None:
+            environment[f"NIGHTJAR_{field.upper()}"] = str(value)
     for field in type(settings).model_fields:
         if field.endswith("_topic"):
             environment[f"NIGHTJAR_{field.upper()}"] = getattr(settings, field)
     if settings.streams is not None:
         environment["NIGHTJAR_STREAMS"] = str(settings.streams)
     if name == f"job{REAL_TIME}":
-        # as docs/how-to/choose-a-mode.md says
-        environment |= {"NIGHTJAR_LATENCY": "real-time", "NIGHTJAR_BUCKETS": "1"}
+        environment["NIGHTJAR_LATENCY"] = "real-time"
     command = ["-m", "nightjar", "stream"] if name.startswith("job") else ["-m", "checks.bench.baseline", name]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
