@@ -191,15 +191,16 @@ class Driver:
         if unfinished:  # what is evaluated again takes no longer than it did, but there is a start before it
             again = 2 * self._checkpoint.logged_time + _START
             lasts = again if self._is_finishing else max(again, lasts)
-        with EngineLink.start() as self._engine:
-            query = planned.start_in_real_time(self._engine, lasts / 1_000_000, only_one=self._is_finishing)
-            self._rules.attach(self._engine)
+        with EngineLink.start() as engine:
+            query = planned.start_in_real_time(engine, lasts / 1_000_000, only_one=self._is_finishing)
+            self._engine = engine
+            self._rules.attach(engine)
             try:
                 yield query
             finally:
                 self._rules.attach(None)
-                query.stop()
                 self._engine = None
+                query.stop()
 
     def _spread_buckets(self) -> None:
         """Spread the buckets over the executors, if these have changed."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +19,7 @@ from nightjar.contracts.restrictions import restriction_records
 from nightjar.ingestion.event_schema import events_schema
 from nightjar.rules.engine import Delta
 from nightjar.rules.engine.folds import concatenated
+from nightjar.rules.engine.ledger import NO_ANNOUNCEMENTS
 from nightjar.rules.engine.store import LONG_AGO
 from nightjar.streaming.buckets.bucket import BatchResult, Bucket, failure_record
 from nightjar.streaming.buckets.output_records import (
@@ -32,7 +35,7 @@ from nightjar.streaming.buckets.primed_state import held, take_in
 from nightjar.streaming.buckets.reports import bucket_report
 from nightjar.streaming.buckets.resident_buckets import Residents, receive
 from nightjar.streaming.state.state_files import files_of
-from nightjar.streaming.state.statelog import Head, StateLog
+from nightjar.streaming.state.statelog import Entry, Head, StateLog
 
 # A bucket reports at most this often (seconds): one record per batch and bucket would be too many.
 _REPORT_SECONDS = 1.0
@@ -54,8 +57,19 @@ class BucketBatch:
         files.remove_before(self.head)
         self.resident = residents.take(number, self.head, files)
         self._plan, self._residents, self._number, self._version, self._files = plan, residents, number, version, files
-        self._deltas: list[Delta] = []
+        self._deltas: deque[Delta] = deque()
+        self._unwritten = 0
+        """Their events."""
+        self._written: list[Future[Entry]] = []
         self._gone: list[str] = []
+
+    @property
+    def _log(self) -> StateLog:
+        return StateLog(self._files, self.bucket.stream.event_time, self._number)
+
+    def _add(self, delta: Delta) -> None:
+        self._deltas.append(delta)
+        self._unwritten += delta.events.num_rows
 
     @property
     def bucket(self) -> Bucket:
@@ -76,24 +90,29 @@ class BucketBatch:
         # one of another run may be ahead of records that will be read again
         of_run = [clock.clocks.get(bucket.stream.name) for clock in clocks if clock.run_id == run_id]
         result = bucket.advance(events, max((clock for clock in of_run if clock is not None), default=None))
-        self._deltas.append(result.delta)
+        self._add(result.delta)
         self._move(held=held(bucket, result.dead, self.head, self._files))
         return list(self._records(result, events, time.time_ns() // 1000 if emitted_at is None else emitted_at))
 
-    def append(self) -> None:
-        """Append what has changed since the last call to the log; it counts once `store` has written the head."""
-        if not self._deltas:
-            return
-        bucket, log = self.bucket, StateLog(self._files, self.bucket.stream.event_time, self._number)
-        counts = asdict(bucket.counts)
-        self.head = log.append(self.head, _joined(self._deltas), bucket.engine.position, counts, version=self._version)
-        self._gone += self.head.stale
-        self._deltas.clear()
+    def write_ahead(self, pool: Executor, least: int = 1) -> None:
+        """Have the pool write what has changed since the last call, if that are at least so many events; it counts once
+        `store` has written the head."""
+        if self._unwritten >= least:
+            deltas, self._deltas, self._unwritten = self._deltas, deque(), 0
+            self._written.append(pool.submit(lambda: self._log.write_ahead(self._version, _joined(deltas))))
 
     def store(self) -> None:
-        """Append the rest of the batch, and write the head."""
-        self.append()
+        """Append the rest of the batch to the log, and write the head."""
         bucket = self.bucket
+        self.head = self._log.append(
+            self.head,
+            _joined(self._deltas),
+            bucket.engine.position,
+            asdict(bucket.counts),
+            version=self._version,
+            written=[entry.result() for entry in self._written],
+        )
+        self._gone += self.head.stale
         self.head = msgspec.structs.replace(
             self.head,
             stale=tuple(self._gone),
@@ -121,7 +140,7 @@ class BucketBatch:
         for name in exports:
             taken = take_in(self.bucket, name, self.head, self._version, self._files)
             self._move(taken.head)
-            self._deltas.append(taken.delta)
+            self._add(taken.delta)
             self._gone += taken.gone
 
     def _events(self, payloads: Iterable[Payload]) -> pa.Table:
@@ -168,15 +187,20 @@ def _passing(head: Head) -> list[str]:
     return [*head.unread, *head.held, *filter(None, [head.rules])]
 
 
-def _joined(deltas: list[Delta]) -> Delta:
-    """The deltas as one, in this order."""
+def _joined(deltas: deque[Delta]) -> Delta:
+    """The deltas as one, in this order; they are freed."""
     if len(deltas) == 1:
         return deltas[0]
+    if not deltas:
+        return Delta(pa.table({}), NO_ANNOUNCEMENTS)
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="permissive")
     announcements = pa.concat_tables([delta.announcements for delta in deltas])
     folds = concatenated((delta.folds for delta in deltas), LONG_AGO)
     # as one chunk: each is written by itself, and there would be one for each group
-    return Delta(events.combine_chunks(), announcements.combine_chunks(), folds)
+    joined = Delta(events.combine_chunks(), announcements.combine_chunks(), folds)
+    while deltas:  # one by one: freeing them all at once would hold up the other thread
+        deltas.popleft()
+    return joined
 
 
 def _slices(rows: pa.Table) -> Iterator[slice]:

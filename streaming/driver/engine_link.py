@@ -83,7 +83,7 @@ class EngineLink:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal has ended it, as that of a kernel that is out of memory. It ends itself if the query fails."""
+        """Whether a signal has ended it, as of a kernel that is out of memory. If the query fails, it ends itself."""
         return (self._process.poll() or 0) < 0
 
     def run(self, plan: EnginePlan) -> None:

@@ -52,6 +52,9 @@ _BACKLOG = 1024
 # Seconds before the end of a batch when most of its state is written.
 _BEFORE_END = 2.0
 
+# Seconds after which a thread that writes state lets the evaluation go on.
+_SWITCH_SECONDS = 0.0005
+
 # Seconds between two reports to the driver (GroupTimes).
 _REPORT_SECONDS = 1.0
 
@@ -126,7 +129,7 @@ class Engine:
         self._syncing = ThreadPoolExecutor(1)
         self._tasks: list[TaskConnection] = []
         self._version: int | None = None
-        self._append_at: float | None = None
+        self._write_at: float | None = None
         self._logged: deque[Group] = deque()
         self._logged_ends: dict[tuple[str, int], int] = {}
         """Of each partition the offset after its last record in a logged group."""
@@ -162,9 +165,9 @@ class Engine:
                 self._evaluate_next()
             if self._times.groups and time.monotonic() > self._report_at:
                 self._report()
-            if self._append_at is not None and time.monotonic() > self._append_at:
-                self._append_at = None
-                self._evaluator.append()
+            if self._write_at is not None and time.monotonic() > self._write_at:
+                self._write_at = None
+                self._evaluator.write_ahead()
             if self._tasks and self._version is not None and not is_behind:
                 self._end_batch()
 
@@ -244,7 +247,7 @@ class Engine:
             raise RuntimeError(f"attempt {attempt} of a task of batch {version - 1} comes in batch {self._version}")
         if self._version is None:
             self._version = version
-            self._append_at = time.monotonic() + self._given.batch_seconds - _BEFORE_END
+            self._write_at = time.monotonic() + self._given.batch_seconds - _BEFORE_END
             folder = self._given.plan.state
             assert isinstance(folder, Path)  # noqa: S101  the driver refuses an object store
             self._log = OrderLog(folder, version)
@@ -257,7 +260,7 @@ class Engine:
     def _timeout(self) -> float | None:
         """Seconds after which there is something to do, even if nothing comes; None: there is nothing."""
         due = [self._report_at] if self._times.groups else []
-        due += [] if self._append_at is None else [self._append_at]
+        due += [] if self._write_at is None else [self._write_at]
         waits = [max(0.0, at - time.monotonic()) for at in due]
         patience = self._patience()
         return min(waits if patience is None else [*waits, patience], default=None)
@@ -376,6 +379,7 @@ def main() -> None:
             given.warm_up.run()
         gc.collect()
         gc.freeze()
+        sys.setswitchinterval(_SWITCH_SECONDS)
         Engine(given, driver).run()
     finally:  # a driver that was killed cannot
         shutil.rmtree(Path(given.path).parent, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,9 @@ from nightjar.streaming.buckets.payloads import PayloadKind
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.resident_buckets import Residents
 
+# Events of a bucket whose state is written while others are evaluated. Their entry is too large to be merged later.
+_MANY = 20_000
+
 
 class GroupEvaluator:
     """The buckets of one run of the query, all in this process."""
@@ -22,6 +26,7 @@ class GroupEvaluator:
         self._plan, self._packer = plan, packer
         self._residents = Residents(plan)
         self._batch: dict[int, BucketBatch] = {}
+        self._writing = ThreadPoolExecutor(1)
 
     def evaluate(self, records: pa.Table, version: int, run_id: str, emitted_at: int) -> list[pa.Table]:
         """Evaluate a group of the batch of this version; returns RECORDS.
@@ -41,14 +46,15 @@ class GroupEvaluator:
             if batch is None:
                 batch = self._batch[number] = BucketBatch(self._plan, self._residents, number, version)
             found += batch.take(packed[number], run_id, emitted_at)
+            batch.write_ahead(self._writing, _MANY)
             if (report := batch.report({"evaluate": time.perf_counter() - began})) is not None:
                 found.append(json_records(self._plan.topics.job_progress, [report]))
         return found
 
-    def append(self) -> None:
-        """Write most of the state before the batch ends, so that `store` takes less time."""
+    def write_ahead(self) -> None:
+        """Have most of the state written before the batch ends, so that `store` takes less time."""
         for batch in self._batch.values():
-            batch.append()
+            batch.write_ahead(self._writing)
 
     def store(self) -> None:
         """End the batch: store the state of each of its buckets."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import struct
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -184,16 +184,19 @@ class StateLog:
         counts: Mapping[str, int] | None = None,
         *,
         version: int | None = None,
+        written: Sequence[Entry] = (),
     ) -> Head:
         """Append a batch's delta, merge what is due, and return the new head.
 
-        position: the engine's after the batch. version: of the batch; None: the next.
+        position: the engine's after the batch. version: of the batch; None: the next. written: entries with its
+        earlier deltas.
         """
         version = head.version + 1 if version is None else version
         token = uuid.uuid4().hex[:12]
         names = (f"{version}-{token}-{number}" for number in itertools.count())
-        log = [e for e in head.entries if e.latest >= position.horizon or e.stepped >= position.since]
-        files = _files(head.entries)
+        before = *head.entries, *written
+        log = [e for e in before if e.latest >= position.horizon or e.stepped >= position.since]
+        files = _files(before)
         if delta.events.num_rows or delta.announcements.num_rows or delta.folds:
             log.append(self._write(next(names), 0, version, delta))
         # a bucket without events in the batches of its turn merges at last
@@ -218,9 +221,13 @@ class StateLog:
             horizon=max(head.horizon, position.horizon),
             counts=dict(counts or {}),
             folds=dict(position.held),
-            steps_version=version if delta.folds else head.steps_version,
+            steps_version=version if delta.folds or any(map(_has_steps, written)) else head.steps_version,
             folded=max(head.folded, position.folded),
         )
+
+    def write_ahead(self, version: int, delta: Delta) -> Entry:
+        """An entry with a part of a batch's delta, which is in no head yet."""
+        return self._write(f"{version}-{uuid.uuid4().hex[:12]}", 0, version, delta)
 
     def _write(self, name: str, level: int, last: int, delta: Delta) -> Entry:
         value = write(delta)
@@ -231,6 +238,10 @@ class StateLog:
         level = SETTLED if len(value) > LARGEST_MERGED else level
         until = latest(delta, self._event_time)
         return Entry(name, level, last, len(value), until, value if inside else b"", stepped, delta.events.num_rows)
+
+
+def _has_steps(entry: Entry) -> bool:
+    return entry.stepped > FIRST_INSTANT
 
 
 def latest(delta: Delta, event_time: str) -> int:

@@ -81,6 +81,24 @@ def test_entries_merge_in_levels_and_none_is_lost(in_head: int, monkeypatch: Any
     assert Head.from_bytes(head.to_bytes()) == head
 
 
+def test_parts_of_a_batch_may_be_written_before_its_end() -> None:
+    """They count once the head has them; what no rule needs by then does not get there, and its file goes."""
+    entries = Memory()
+    log, first = StateLog(entries, "at"), Head(version=3)
+    large = [f"e{n}" for n in range(5000)]
+    written = [log.write_ahead(4, delta("old", at=1)), log.write_ahead(4, delta(*large, at=9))]
+    position = replace(_BEGIN, horizon=5 * histories.SECOND)
+    head = log.append(first, delta("last", at=9), position, version=4, written=written)
+    assert held(log, head) == [*large, "last"]
+    assert head.steps_version == first.steps_version
+    assert {entry.last for entry in head.entries} == {4}
+    (at_once,) = (entry for entry in written if entry.value)
+    assert set(entries) == head.names | set(head.stale) == {written[1].name}
+    assert at_once.name not in head.names
+    folded = replace(written[0], stepped=7)
+    assert log.append(first, delta("last"), _BEGIN, version=4, written=[folded]).steps_version == 4
+
+
 def test_buckets_merge_in_turns_and_none_waits_for_ever() -> None:
     """Entries of all buckets come in the same batches; one that misses its turn merges once it has twice as many."""
     merged: dict[int, list[int]] = {}
