@@ -51,6 +51,7 @@ def open_session(config: JobConfig, name: str = "nightjar") -> SparkSession:
 @contextmanager
 def starting(config: JobConfig) -> Iterator[Future[SparkSession]]:
     """The session while it starts, so that the caller can use those seconds; stopped at the end."""
+    import pyspark.sql  # noqa: F401  if two threads imported it at once, one could find half of it
     from py4j.protocol import Py4JError
 
     with ThreadPoolExecutor(1) as pool:
