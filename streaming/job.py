@@ -3,7 +3,8 @@
 How it works: one loop. It answers rule messages beside the query (driver/answering.py); if a rule needs a shuffle key
 that the query lacks, it finishes the micro-batch, adds the shuffle key to the checkpoint, and restarts the query from
 the same checkpoint. So does another batch size (driver/batch_size.py) or number of stages (driver/stages.py), with the
-same plan and the same engines. Once per second it reports progress, every few seconds it publishes the clock.
+same plan and the same engines, and the death of a real-time query's engine process. Once per second it reports
+progress, every few seconds it publishes the clock.
 
 What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
 
@@ -48,6 +49,7 @@ from nightjar.streaming.driver.session import held_by_jvm
 from nightjar.streaming.driver.stages import Stages
 from nightjar.streaming.driver.warmup import warm_up
 from nightjar.streaming.priming.priming import Primer
+from nightjar.streaming.real_time.group_times import GroupTimes
 from nightjar.streaming.state.checkpoint import Checkpoint
 from nightjar.streaming.state.metadata import Offsets
 
@@ -135,6 +137,8 @@ class Driver:
         self._committed: Offsets = {}
         self._engine: EngineLink | None = None
         """While the query runs in real time."""
+        self._groups: list[GroupTimes] = []
+        """That were not reported yet."""
         self._lost_after: Offsets | None = None
         """What was committed when an engine process was lost."""
         self._rules, self._planner, self._reporter = rules, planner, reporter
@@ -201,6 +205,7 @@ class Driver:
                 self._rules.attach(None)
                 self._engine = None
                 query.stop()
+                self._groups += engine.reports()
 
     def _spread_buckets(self) -> None:
         """Spread the buckets over the executors, if these have changed."""
@@ -264,6 +269,8 @@ class Driver:
     def _look(self, query: StreamingQuery) -> None:
         """Answer rule messages, and report once per second."""
         is_due = self._second.due()
+        if self._engine is not None:  # read also where Kafka is away: it waits for that
+            self._groups += self._engine.reports()
         if is_due:
             self._checkpoint.refuse_overtaken()
         with without_kafka():
@@ -273,8 +280,9 @@ class Driver:
 
     def _report(self, query: StreamingQuery, state: str) -> None:
         self._lacks_places = self._places.outdated
-        if self._engine is not None:
-            batches = groups_report(self._engine.reports())
+        if self._mode == "real-time":
+            batches = groups_report(self._groups)
+            self._groups = []
         else:
             progress = self._batches.take(query)
             for batch in progress:

@@ -64,7 +64,8 @@ def divided(batch: pa.RecordBatch, values: pa.Array | None, buckets: int) -> Ite
     values: of the shuffle key's field, one per row; None: the whole-stream shuffle key.
     """
     if values is None or buckets == 1:
-        yield 0, batch
+        if batch.num_rows:
+            yield 0, batch
         return
     numbers = bucket_numbers(values, buckets)
     order = np.argsort(numbers, kind="stable")

@@ -163,9 +163,8 @@ def measured(backlog: Backlog, count: int, turns: int, mode: str) -> bool:
                 goal = _GOAL_IN_REAL_TIME if control == "job" else backlog.goal
                 met &= emit(title, "us/event", seconds[subject], CONTROLS[control], seconds[control], goal=goal)
             shown = {f"{name} events/s": [round(rate) for rate in rates] for name, rates in found.items()}
-            print(
-                json.dumps({"name": f"parts of a micro-batch, {backlog.name}", **shown, **shares(settings)}), flush=True
-            )
+            parts = {"name": f"parts of the work, {backlog.name}", **shown, **shares(settings, mode)}
+            print(json.dumps(parts), flush=True)
     return met
 
 

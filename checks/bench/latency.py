@@ -4,7 +4,8 @@
     [--against stateful stateless]
 
 Ten rules with two groupings; every 20th event alerts. Latency is the alert's receipt minus the event's `sent_at`, both
-by this process's clock, from the second `after` on. It runs in turns with checks/bench/baseline.py, which has the same
+by this process's clock, from the second `after` on; the processor time of the job and its processes is that between
+there and the last event. It runs in turns with checks/bench/baseline.py, which has the same
 source, sink and settings. In real time it is compared with the job in micro-batches too, and with the stateless query
 in real time: what Spark takes without an engine.
 """
@@ -17,15 +18,19 @@ import json
 import tempfile
 import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from checks.bench.figures import emit, log_progress
 from checks.bench.pipeline import REAL_TIME, Alerts, await_line, contestant, events, message, prepare, shares
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka.clients import producer
 from nightjar.local.kafka import LocalKafka
+from nightjar.processes.process import family
 
 CONTROLS = {
     "stateful": "stateful JVM aggregate",
@@ -38,6 +43,9 @@ MODES = {
     "micro-batch": ("job", ["stateful", "stateless"]),
     "real-time": (f"job{REAL_TIME}", ["job", "stateless", f"stateless{REAL_TIME}"]),
 }
+# The rate that goals are about, where they name none.
+_USUAL = 1000
+
 # The highest acceptable ratio, by contestant and control, then by events per second and percentile.
 GOALS = {
     ("job", "stateful"): {(100, 99): 1.4, (1000, 50): 1.2, (1000, 99): 1.3, (5000, 99): 1.4},
@@ -71,8 +79,46 @@ def traffic(settings: Settings, rate: int, seconds: float, seed: int) -> None:
             time.sleep(0.002)
 
 
-def turn(name: str, settings: Settings, folder: Path, rate: int, options: argparse.Namespace, seed: int) -> list[float]:
-    """The latencies (ms) of one contestant's alerts from the second `after` on."""
+@dataclass
+class Busy:
+    """Measures the processor time of a program between two moments; a context manager, left after the second.
+
+    between: seconds from now to the moments.
+    """
+
+    pid: int
+    between: tuple[float, float]
+    seconds: float = 0.0
+
+    def __enter__(self) -> Busy:
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        first, last = self.between
+        time.sleep(first)
+        before = self._spent()
+        time.sleep(last - first)
+        self.seconds = self._spent() - before
+
+    def _spent(self) -> float:
+        spent = 0.0
+        for each in family(psutil.Process(self.pid)):
+            with suppress(psutil.NoSuchProcess):
+                times = each.cpu_times()
+                spent += times.user + times.system
+        return spent
+
+
+def turn(
+    name: str, settings: Settings, folder: Path, rate: int, options: argparse.Namespace, seed: int
+) -> tuple[list[float], float]:
+    """The latencies (ms) of one contestant's alerts from the second `after` on, and its microseconds of a processor for
+    each event."""
     prepare(settings, publishing=name.startswith("job"))
     with contestant(name, settings, folder) as process:
         await_line(process, folder / f"{name}.log", "the query runs")
@@ -80,14 +126,15 @@ def turn(name: str, settings: Settings, folder: Path, rate: int, options: argpar
         sender = threading.Thread(target=traffic, args=(settings, rate, options.seconds, seed))
         began = time.time()
         sender.start()
-        received = alerts.receive(options.seconds + 5)
+        with Busy(process.pid, (options.after, options.seconds)) as busy:
+            received = alerts.receive(options.seconds + 5)
         sender.join()
         alerts.close()
     # Selected by when the event was sent, so that the backlog of a lagging contestant is excluded.
     found = [latency for at, latency in received if at - latency / 1000 > began + options.after]
     if not found:
         raise SystemExit(f"error: the {name} stopped emitting after {len(received)} alerts")
-    return found
+    return found, 1_000_000 * busy.seconds / (rate * (options.seconds - options.after))
 
 
 def measured(rate: int, options: argparse.Namespace) -> bool:
@@ -95,6 +142,7 @@ def measured(rate: int, options: argparse.Namespace) -> bool:
     subject, controls = MODES[options.mode]
     against = options.against or controls
     found: dict[str, list[list[float]]] = {name: [] for name in [*against, subject]}
+    processor: dict[str, list[float]] = {name: [] for name in found}
     parts: dict[str, float] = {}
     for number in range(options.turns):
         for name, latencies in found.items():
@@ -102,9 +150,11 @@ def measured(rate: int, options: argparse.Namespace) -> bool:
             with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
                 folder = Path(scratch)
                 with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as broker:
-                    latencies.append(turn(name, broker.settings, folder / name, rate, options, number))
+                    alerts, spent = turn(name, broker.settings, folder / name, rate, options, number)
+                    latencies.append(alerts)
+                    processor[name].append(spent)
                     if name == subject:
-                        parts = shares(broker.settings)
+                        parts = shares(broker.settings, options.mode)
             log_progress(
                 f"  p50 {np.percentile(latencies[-1], 50):.0f} ms, p99 {np.percentile(latencies[-1], 99):.0f} ms"
             )
@@ -115,6 +165,10 @@ def measured(rate: int, options: argparse.Namespace) -> bool:
             goal = GOALS.get((subject, control), {}).get((rate, percentile))
             name = f"latency p{percentile} at {rate}/s{' in real time' if subject != 'job' else ''}"
             met &= emit(name, "ms", values[subject], CONTROLS[control], values[control], goal=goal)
+    for control in against if subject != "job" else ():
+        goal = 1.0 if control == "job" and rate == _USUAL else None
+        name = f"processor time at {rate}/s in real time"
+        met &= emit(name, "us/event", processor[subject], CONTROLS[control], processor[control], goal=goal)
     print(json.dumps({"name": f"parts of the job's work at {rate}/s", **parts}), flush=True)
     return met
 

@@ -193,7 +193,7 @@ def reports(settings: Settings) -> list[dict[str, Any]]:
         return [json.loads(record.value) for record in reader.all()]
 
 
-def shares(settings: Settings) -> dict[str, float]:
+def shares(settings: Settings, mode: str = "micro-batch") -> dict[str, float]:
     """The share of each part in the time of the job's micro-batches, and of the buckets' own work, in percent.
 
     Computed from the job's reports: `run` is Spark's execution of the batch, which includes the buckets' read, evaluate
@@ -203,7 +203,7 @@ def shares(settings: Settings) -> dict[str, float]:
     buckets: dict[str, float] = {}
     batches = of_buckets = 0
     for value in reports(settings):
-        if value["kind"] == "job" and value["batches"]:
+        if value["kind"] == "job" and value["batches"] and value["mode"] == mode:
             batches += value["batches"]
             for name, milliseconds in value["parts_ms"].items():
                 parts[name] = parts.get(name, 0.0) + milliseconds * value["batches"]

@@ -1,6 +1,6 @@
 """Checks that stream, batch, a slow reference evaluator and SQL agree on random histories: streams, rules, events.
 
-    python -m checks.soak.truth [--histories 1000] [--seed 1] [--workers 1] [--large]
+    python -m checks.soak.truth [--histories 1000] [--seed 1] [--workers 1] [--large | --real-time]
 
 Each history has its own stream, rules with all measures and options that change while events arrive, out-of-order, late
 and duplicate events, NULLs, equal times, numbers near their limits, crashes, and random batches. Every other history is
@@ -11,6 +11,8 @@ dropped and made again, in half of them also rules that wait for history and are
 step the operator must emit what an oracle allows (oracle.py), and the backfill must correct and explain every
 difference (run_agreement.py); of every fourth of them alerts are explained from a lake, as `nightjar explain` does it,
 and must be what was published.
+
+With --real-time all are runs of the job, in groups of batches that last, with crashes between them (group_host.py).
 
 With --large they are histories of 10,000 to 100,000 events instead, with hot groups, on engines whose thresholds (when
 blocks are released, windows carried, arrays moved) are drawn too: the stream must end at the truth, where nothing is
@@ -44,17 +46,21 @@ from nightjar.cases import check, read_case
 from nightjar.cases.simulate import simulate
 from nightjar.rules.errors import NightjarError
 from tests.support.agreement import Agreement
+from tests.support.group_host import GroupHost
 from tests.support.large_histories import LargeHistory, differences, large_histories
 from tests.support.random_cases import History, case_file, histories
 from tests.support.random_runs import STREAMS, Run, as_history, runs, script
 from tests.support.rules_in_sql import connect
 from tests.support.run_agreement import RunAgreement
+from tests.support.stream_host import StreamHost
 
 # So many come of one seed: a difference ends the chunk that it is in.
 CHUNK = 250
 LARGE_CHUNK = 10
 # The events that a large history has at most.
-LARGE = 100_000
+MOST = 100_000
+# Kinds of histories; others have none.
+LARGE, REAL_TIME = "large", "real-time"
 # Of so many alerts of every fourth run the explanation is compared.
 _EXPLAINED = 3
 
@@ -70,9 +76,10 @@ class Chunk:
     found: tuple[list[str], str] | None = None
 
 
-def compared(job: tuple[int, int, bool]) -> Chunk:
-    """Compare so many histories of a seed, large ones if it says so; else those of odd seeds are runs of the job."""
-    number, examples, large = job
+def compared(job: tuple[int, int, str]) -> Chunk:
+    """Compare so many histories of a seed: large ones, runs in real time, or else of odd seeds runs of the job."""
+    number, examples, kind = job
+    drawn = {LARGE: large_histories(MOST), REAL_TIME: runs(), "": runs() if number % 2 else histories()}[kind]
     chunk, digest, connection = Chunk(), hashlib.blake2b(digest_size=8), connect()
 
     @seed(number)
@@ -85,10 +92,10 @@ def compared(job: tuple[int, int, bool]) -> Chunk:
         verbosity=Verbosity.quiet,
         report_multiple_bugs=False,
     )
-    @given(large_histories(LARGE) if large else runs() if number % 2 else histories())
+    @given(drawn)
     def agree(history: AnyHistory) -> None:
         try:
-            counts, found = _compared(history, connection)
+            counts, found = _compared(history, connection, GroupHost if kind == REAL_TIME else StreamHost)
         except Exception as failure:  # noqa: BLE001  whatever it is, somebody could not take the history
             counts, found = Counter(), traceback.format_exception(failure)[-6:]
         if chunk.found is None:
@@ -114,13 +121,15 @@ def _named(history: AnyHistory) -> str:
     return repr(history.case.steps if isinstance(history, History) else [*map(history.events_of, STREAMS)])
 
 
-def _compared(history: AnyHistory, connection: duckdb.DuckDBPyConnection) -> tuple[Counter[str], list[str]]:
+def _compared(
+    history: AnyHistory, connection: duckdb.DuckDBPyConnection, host: type[StreamHost]
+) -> tuple[Counter[str], list[str]]:
     """What has been compared, and the differences, a line each."""
     if isinstance(history, LargeHistory):
         return Counter(events=history.events), [f"{line}\n" for line in differences(history)]
     if isinstance(history, Run):
         explained = _EXPLAINED if len(history.events) % 4 == 0 else 0  # which takes a lake of the run's own
-        judged = RunAgreement(history, explained)
+        judged = RunAgreement(history, explained, host)
         return judged.counts, [f"{line}\n" for line in judged.complaints]
     agreement = Agreement(history, connection)
     return agreement.counts, agreement.differences
@@ -150,11 +159,13 @@ def main() -> None:
     arguments.add_argument("--histories", type=int, default=1000)
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--workers", type=int, default=1)
-    arguments.add_argument("--large", action="store_true")
+    kinds = arguments.add_mutually_exclusive_group()
+    for kind in (LARGE, REAL_TIME):
+        kinds.add_argument(f"--{kind}", action="store_const", const=kind, default="", dest="kind")
     options = arguments.parse_args()
-    at_once = LARGE_CHUNK if options.large else CHUNK
+    at_once = LARGE_CHUNK if options.kind == LARGE else CHUNK
     sizes = [min(at_once, options.histories - done) for done in range(0, options.histories, at_once)]
-    jobs = [(options.seed * 1_000_000 + number, size, options.large) for number, size in enumerate(sizes)]
+    jobs = [(options.seed * 1_000_000 + number, size, options.kind) for number, size in enumerate(sizes)]
     start = time.perf_counter()
     counts: Counter[str] = Counter()
     digest, differing = hashlib.blake2b(digest_size=8), 0

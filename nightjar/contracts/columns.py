@@ -1,4 +1,4 @@
-"""Records encoded by column: the JSON text of every row, without a Python object per record."""
+"""Records encoded by column: the JSON text of every row, without a Python object per record unless there are few."""
 
 from __future__ import annotations
 

@@ -65,12 +65,11 @@ class JobStatus:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        keys = ("state", "process", "lag", "skew", "priming")
+        keys = ("state", "mode", "process", "lag", "skew", "priming")
         return {
             "running": self.running,
             "heartbeat_seconds": self.heartbeat_seconds,
             **{key: None if self.last is None else self.last.get(key) for key in keys},
-            "mode": None if self.last is None else self.last.get("mode"),
             "batches": self.batches,
             "latency": self.latency,
             "epoch_seconds": self.epoch_seconds,

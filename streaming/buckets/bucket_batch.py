@@ -97,6 +97,9 @@ class BucketBatch:
     def write_ahead(self, pool: Executor, least: int = 1) -> None:
         """Have the pool write what has changed since the last call, if that are at least so many events; it counts once
         `store` has written the head."""
+        for entry in self._written:
+            if entry.done():
+                entry.result()  # raises what has failed: the batch cannot be stored
         if self._unwritten >= least:
             deltas, self._deltas, self._unwritten = self._deltas, deque(), 0
             self._written.append(pool.submit(lambda: self._log.write_ahead(self._version, _joined(deltas))))
@@ -188,7 +191,7 @@ def _passing(head: Head) -> list[str]:
 
 
 def _joined(deltas: deque[Delta]) -> Delta:
-    """The deltas as one, in this order; they are freed."""
+    """The deltas as one, in this order; those that are copied are freed."""
     if len(deltas) == 1:
         return deltas[0]
     if not deltas:

@@ -328,31 +328,36 @@ class Answering:
         """Answer waiting messages, several at once where none depends on the answer to another."""
         self._answer_overtaken()
         while self._unanswered:
-            first, about = self._unanswered[0], set[str | None]()
-            sent: list[FutureRecordMetadata] = []
-            for message in list(self._unanswered):
-                if message.offset < self.book.next_message:
-                    self._unanswered.popleft()
-                    continue
-                key, value = self._answer_to(message)
-                # what becomes of a version without an effective time depends on shuffle keys
-                waits = value["effective"] is None and value["status"] != Answer.PROPOSED
-                alone = len(message.value) > _LARGE or waits
-                if sent and (alone or value["rule_id"] in about):
-                    break
-                self._unanswered.popleft()
-                sent.append(self._sent(key, value, message.arrival))
-                about.add(value["rule_id"])
-                if alone or len(sent) == _AT_ONCE:
-                    break
+            first = self._unanswered[0]
             try:
-                self._fold_until([each.get(_PATIENCE).offset for each in sent])
-            except KafkaError:
+                self._fold_until([each.get(_PATIENCE).offset for each in self._some_sent()])
+            except (KafkaError, JobError):
                 # What was not acknowledged may be on the topic all the same: answers are read before messages again.
                 self._unanswered.clear()
                 self._messages.back_to(first.offset)
                 raise
             self._answer_overtaken()
+
+    def _some_sent(self) -> list[FutureRecordMetadata]:
+        """Send answers to the first waiting messages, of which none depends on the answer to another."""
+        about = set[str | None]()
+        sent: list[FutureRecordMetadata] = []
+        for message in list(self._unanswered):
+            if message.offset < self.book.next_message:
+                self._unanswered.popleft()
+                continue
+            key, value = self._answer_to(message)
+            # what becomes of a version without an effective time depends on shuffle keys
+            waits = value["effective"] is None and value["status"] != Answer.PROPOSED
+            alone = len(message.value) > _LARGE or waits
+            if sent and (alone or value["rule_id"] in about):
+                break
+            self._unanswered.popleft()
+            sent.append(self._sent(key, value, message.arrival))
+            about.add(value["rule_id"])
+            if alone or len(sent) == _AT_ONCE:
+                break
+        return sent
 
     def _answer_overtaken(self) -> None:
         """Answer SUPERSEDED for proposals that a later version has overtaken."""

@@ -27,6 +27,7 @@ _SOCKET = "engine"
 # Seconds until the engine agrees to hold: a batch may be about to end, and a large group to be evaluated.
 _PATIENCE = 60.0
 _END_SECONDS = 10.0
+_LAST_SECONDS = 1.0
 # If more are read between two answers of the driver's own, the engine waits for the task that reads them.
 _MOST_ANSWERS = 10_000
 
@@ -150,6 +151,8 @@ class EngineLink:
             raise self._ended() from failure
 
     def _ended(self) -> JobError:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its sockets close a moment before
+            self._process.wait(_LAST_SECONDS)
         return JobError(
             "the engine process has ended",
             where=f"process {self._process.pid}",

@@ -1,5 +1,5 @@
-"""The driver's part of the job's progress reports (contracts.job_progress), from Spark's progress and that in the
-partitions. The buckets' part: buckets/reports.py."""
+"""The driver's part of the job's progress reports (contracts.job_progress), from Spark's progress, that in the
+partitions, and the engine process's reports. The buckets' part: buckets/reports.py."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ evaluates the same groups again.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import selectors
 import shutil
@@ -81,8 +82,8 @@ class WarmUp:
 
     def run(self) -> None:
         """Evaluate the groups, with state in a folder that is removed."""
-        with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder:
-            evaluator = GroupEvaluator(replace(self.plan, state=Path(folder)), self.packer)
+        with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder, ThreadPoolExecutor(1) as writing:
+            evaluator = GroupEvaluator(replace(self.plan, state=Path(folder)), self.packer, writing)
             for group in self.records:
                 replies(evaluator.evaluate(group, 1, self.plan.run_id, 0))
             evaluator.store()
@@ -116,7 +117,8 @@ class Engine:
 
     def __init__(self, given: EnginePlan, driver: Connection) -> None:
         self._given, self._driver = given, driver
-        self._run_id, self._evaluator = given.plan.run_id, GroupEvaluator(given.plan, given.packer)
+        self._run_id = given.plan.run_id
+        self._evaluator = GroupEvaluator(given.plan, given.packer, ThreadPoolExecutor(1))
         self._control = {given.packer.answers_topic, given.packer.clock_topic}
         self._answered, self._needed = given.answered, given.needed
         self._is_held = self._is_over = False
@@ -135,6 +137,10 @@ class Engine:
         """Of each partition the offset after its last record in a logged group."""
         self._log: OrderLog | None = None
         self._waiting: dict[tuple[str, int], deque[Records]] = {}
+        self._size = 0
+        """Bytes of the waiting records."""
+        self._full: list[TaskConnection] = []
+        """The tasks that are not read from."""
         self._since: float | None = None
         """When the first of the waiting records came."""
         self._times, self._report_at = GroupTimes(), time.monotonic() + _REPORT_SECONDS
@@ -160,6 +166,7 @@ class Engine:
                     except (EOFError, ConnectionError):
                         _log.info("the engine process ends: a task has ended before its batch")
                         return
+            self._read_on()
             is_behind = self._evaluate_logged()
             if self._patience() == 0:
                 self._evaluate_next()
@@ -173,7 +180,8 @@ class Engine:
 
     def _report(self) -> None:
         """Tell the driver of the groups since the last report."""
-        self._driver.send(self._times)
+        with contextlib.suppress(OSError):  # a driver that has ended is found out next
+            self._driver.send(self._times)
         self._times, self._report_at = GroupTimes(), time.monotonic() + _REPORT_SECONDS
 
     def _heed(self) -> bool:
@@ -205,6 +213,7 @@ class Engine:
                 return
             records, self._answered = new, int(new.offsets[-1]) + 1
         self._waiting.setdefault((records.topic, records.partition), deque()).append(records)
+        self._size += records.size
         self._since = self._since or time.monotonic()
 
     def _accept(self) -> None:
@@ -214,6 +223,8 @@ class Engine:
 
     def _read(self, task: TaskConnection) -> None:
         if self._waits_for_room(task):
+            self._chooser.unregister(task.socket)
+            self._full.append(task)
             return
         was_known = task.hello is not None
         for records in task.receive(_READ):
@@ -223,12 +234,19 @@ class Engine:
         if task.has_ended:
             self._chooser.unregister(task.socket)
 
+    def _read_on(self) -> None:
+        """Read again from the tasks that need not wait any more."""
+        waiting = [task for task in self._full if self._waits_for_room(task)]
+        for task in self._full:
+            if task not in waiting:
+                self._chooser.register(task.socket, selectors.EVENT_READ, task)
+        self._full = waiting
+
     def _waits_for_room(self, task: TaskConnection) -> bool:
         """Whether the task's events stay in its socket for now: so many wait, and no logged group lacks any of them."""
-        if task.place is None or task.place[0] in self._control:
+        if task.place is None or task.place[0] in self._control or self._size <= self._given.most_waiting:
             return False
-        waiting = sum(records.size for of in self._waiting.values() for records in of)
-        if waiting <= self._given.most_waiting:
+        if any(each.has_ended for each in self._tasks):  # the batch ends: there is little more, and all of it is needed
             return False
         return not self._logged or self._end_of(task.place) >= self._logged_ends.get(task.place, 0)
 
@@ -299,6 +317,7 @@ class Engine:
             while waiting and (place[0] in self._control or size < _LARGEST_GROUP):
                 parts.append(waiting.popleft())
                 size += parts[-1].size
+        self._size -= size
         self._since = time.monotonic() if any(self._waiting.values()) else None
         ranges: dict[str, dict[int, tuple[int, int]]] = {}
         for part in parts:
@@ -333,7 +352,9 @@ class Engine:
         waiting, parts = self._waiting[place], list[Records]()
         while waiting and waiting[0].offsets[0] < end:
             before, rest = waiting.popleft().split(end)
-            parts += [before] if before is not None else []
+            if before is not None:
+                parts.append(before)
+                self._size -= before.size
             if rest is not None:
                 waiting.appendleft(rest)
         return parts

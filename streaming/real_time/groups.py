@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any
 
 import pyarrow as pa
@@ -20,13 +20,13 @@ _MANY = 20_000
 
 
 class GroupEvaluator:
-    """The buckets of one run of the query, all in this process."""
+    """The buckets of one run of the query, all in this process. writing: writes state."""
 
-    def __init__(self, plan: BucketPlan, packer: Packer) -> None:
+    def __init__(self, plan: BucketPlan, packer: Packer, writing: Executor) -> None:
         self._plan, self._packer = plan, packer
         self._residents = Residents(plan)
         self._batch: dict[int, BucketBatch] = {}
-        self._writing = ThreadPoolExecutor(1)
+        self._writing = writing
 
     def evaluate(self, records: pa.Table, version: int, run_id: str, emitted_at: int) -> list[pa.Table]:
         """Evaluate a group of the batch of this version; returns RECORDS.

@@ -158,21 +158,26 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def buckets_of(checkpoint: AnyPath, latency: Latency) -> int:
     """The number of buckets that a checkpoint has, or that a new one gets."""
-    file = own_folder(checkpoint, None) / METADATA
-    found = read(file) if file.is_file() else None
-    return found.buckets if isinstance(found, Metadata) else _BUCKETS[latency]
+    known = _of_any_release(own_folder(checkpoint, None) / METADATA).buckets
+    return known if isinstance(known, int) and known > 0 else _BUCKETS[latency]
 
 
-class _Placed(msgspec.Struct):
+class _OfAnyRelease(msgspec.Struct):
     folder: str = ""
+    buckets: Any = None
+
+
+def _of_any_release(file: AnyPath) -> _OfAnyRelease:
+    """What the metadata of any release name, also of one that this one cannot read."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_OfAnyRelease)
+    except (OSError, ValueError):
+        return _OfAnyRelease()
 
 
 def folder_in(file: AnyPath) -> str:
-    """The folder that the metadata of any release name, also of one that this one cannot read; else the empty name."""
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=_Placed).folder
-    except (OSError, ValueError):
-        return ""
+    """The folder that the metadata of any release name; else the empty name."""
+    return _of_any_release(file).folder
 
 
 def read(file: AnyPath) -> Metadata | Misfit:

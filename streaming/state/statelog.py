@@ -1,13 +1,13 @@
 """A bucket's durable state: an append-only log of columnar deltas, merged in levels, and a small value on top.
 
-How it works: each micro-batch appends one entry. Every FAN_OUT batches each level that holds FAN_OUT entries is merged
-into one entry of the next level, without the events and steps (nightjar/rules/engine/steps.py) that no rule can need
-any more; an entry with only such is dropped unread. Buckets take turns: if all merged in the same batch, it would be
-slow. An entry above LARGEST_MERGED bytes is not merged again, so the log is never rewritten as a whole; entries on both
-sides of it are merged with each other, so the order of entries is not the order of age (see Ledger.restore). The head
-lists the entries and their versions, so that an engine that has seen some of them reads only the others. An entry never
-changes once it is written, and each attempt at a batch writes it under a new name. A small one is in the head itself:
-most batches of a bucket write one file.
+How it works: each micro-batch appends one entry, a real-time batch several. Every FAN_OUT batches each level that holds
+FAN_OUT entries is merged into one entry of the next level, without the events and steps
+(nightjar/rules/engine/steps.py) that no rule can need any more; an entry with only such is dropped unread. Buckets take
+turns: if all merged in the same batch, it would be slow. An entry above LARGEST_MERGED bytes is not merged again, so
+the log is never rewritten as a whole; entries on both sides of it are merged with each other, so the order of entries
+is not the order of age (see Ledger.restore). The head lists the entries and their versions, so that an engine that has
+seen some of them reads only the others. An entry never changes once it is written, and each attempt at a batch writes
+it under a new name. A small one is in the head itself: most batches of a bucket write one file.
 
 What it does not do: store anything; it is given `Entries` for that (state_files.py).
 """

@@ -1,10 +1,11 @@
 """The driver's answers to rule messages, on a real broker."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kafka import TopicPartition
@@ -19,6 +20,7 @@ from nightjar.streaming import kafka_clients
 from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.driver.answering import Answering, answer_to
 from nightjar.streaming.driver.clock import Arrivals
+from nightjar.streaming.driver.engine_link import EngineLink
 from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka
@@ -190,6 +192,31 @@ def test_many_messages_are_answered_as_if_one_by_one(own: TestTopics) -> None:
             fold(book, Record(message.offset, 0, json.dumps(answer).encode()))
         assert answering.book.ruleset == book.ruleset
         assert answering.book.serving == book.serving
+
+
+def poll_until(answering: Answering, versions: int, until: float) -> None:
+    """Poll until there are so many versions, or until then (time.monotonic)."""
+    while len(answering.book.ruleset.versions) < versions and time.monotonic() < until:
+        answering.poll()
+
+
+def test_messages_are_answered_although_the_engine_process_has_ended(own: TestTopics) -> None:
+    """Which is to hold while answers are published; the driver goes on with another one."""
+
+    class Ended:
+        def hold(self) -> None:
+            raise JobError("the engine process has ended", where="process 1", remedy="")
+
+    with driver(job_config(own.settings, own.streams)) as answering:
+        answering.run_with(RuleBook(own.streams).shuffle_keys)
+        publish(own, RULE, RULE | {"id": "other"})
+        answering.engine = cast("EngineLink", Ended())
+        until = time.monotonic() + 60
+        with pytest.raises(JobError, match="has ended"):
+            poll_until(answering, 2, until)
+        answering.engine = None
+        poll_until(answering, 2, until)
+        assert {version.rule.id for version in answering.book.ruleset.versions} == {"large", "other"}
 
 
 def test_approvals_are_answered_once_and_for_good(own: TestTopics) -> None:

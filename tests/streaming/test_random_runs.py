@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, given, settings
 
+from tests.support.group_host import GroupHost
 from tests.support.histories import SECOND, declared
 from tests.support.random_runs import Batch, Published, Restart, Run, runs, script
 from tests.support.reference import Event, Measure, Version
@@ -22,6 +23,14 @@ LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 def test_the_job_emits_what_the_oracle_allows_and_the_night_explains_the_rest(run: Run) -> None:
     """However partitions are read, clocks go, rules come, and settings change between restarts."""
     complaints = RunAgreement(run, explained=3).complaints
+    assert not complaints, script(run, complaints)
+
+
+@settings(suppress_health_check=LARGE, phases=(Phase.generate,))
+@given(runs())
+def test_it_does_in_real_time(run: Run) -> None:
+    """The same in groups of batches that last, with crashes between them."""
+    complaints = RunAgreement(run, host=GroupHost).complaints
     assert not complaints, script(run, complaints)
 
 

@@ -11,6 +11,7 @@ import pytest
 from nightjar.cases.model import Step
 from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.kafka.clients import producer
+from nightjar.kafka.readers import Reader
 from nightjar.rules.streams import load_streams
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.config import JobConfig, JobError
@@ -89,10 +90,14 @@ def test_a_micro_batch_that_was_not_committed_is_repeated_before_real_time(
         with CaseRun(spark, broker.settings, streams, latency="real-time", real_time_batch=2_000_000) as again:
             again.take(Step(NOON, crash=False, rules=(), events=(login(5),)))
             found = again.outcome().alerts
+        with Reader(broker.settings, broker.settings.job_progress_topic) as reader:
+            reports = [json.loads(record.value) for record in reader.all()]
     assert offsets.read_text() == before
     assert commit.exists()
     content = idempotent(found)
     assert [(e["event_id"], e["text"]) for e in content][-1] == ("l5", "6")
+    parts = {part for each in reports if each.get("mode") == "real-time" for part in each["parts_ms"]}
+    assert parts == {"wait", "evaluate", "log", "reply", "whole"}, "also after the query has ended"
 
 
 @pytest.mark.spark

@@ -353,6 +353,20 @@ def test_a_repeated_task_ends_the_engine(job: Job) -> None:
         job.engine.hold()
 
 
+def test_a_batch_that_ends_without_what_must_come_first_ends_the_engine(job: Job) -> None:
+    """Also where events had to wait for room: it does not hang."""
+    job.most_waiting = 1
+    job.start(rules=(), needed=1)
+    tasks = job.batch()
+    for name in "abc":
+        tasks[0].send(payment(name, 1))
+        time.sleep(0.1)
+    for task in reversed(tasks):
+        task.end()
+    with pytest.raises((EOFError, ConnectionError)):
+        tasks[0].record()
+
+
 def test_a_task_that_ends_early_ends_the_engine(job: Job) -> None:
     job.start()
     tasks = job.batch()

@@ -27,13 +27,13 @@ from tests.support.stream_host import Emitted, StreamHost, lake_table
 
 
 class RunAgreement:
-    """A run played by the host. explained: of how many alerts at most the explanation is compared, too, from a lake.
+    """A run played by a host. explained: of how many alerts at most the explanation is compared, too, from a lake.
 
     complaints: lines for people; counts: what has been compared.
     """
 
-    def __init__(self, run: Run, explained: int = 0) -> None:
-        self._run = run
+    def __init__(self, run: Run, explained: int = 0, host: type[StreamHost] = StreamHost) -> None:
+        self._run, self._host_type = run, host
         self._answers, self._alerts, self._late = Answers(), list[dict[str, Any]](), set[tuple[str, int, int]]()
         self._published: dict[tuple[str, int], tuple[int, int]] = {}  # arrival of the message, and the horizon then
         self.counts: Counter[str] = Counter(events=len(run.events), beside=len(run.events_of(ELSEWHERE)))
@@ -44,7 +44,7 @@ class RunAgreement:
                 self.complaints += self._explained(Path(folder) / "lake", explained)
 
     def _streamed(self, folder: Path) -> Iterator[str]:
-        self._host = host = StreamHost(self._run, folder)
+        self._host = host = self._host_type(self._run, folder)
         oracles, begun = list[Oracle](), list[int]()
         self._made = dict[ShuffleKey, int]()  # of those that no entity field is: when (µs) a version first used it
         failed: set[tuple[str, int, str]] = set()

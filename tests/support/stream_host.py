@@ -122,8 +122,7 @@ class StreamHost:
 
     def _begin(self) -> None:
         """Start the query from what was committed."""
-        exports = [] if self._export is None else [self._export[0]]
-        begin(self._state, self._version, f"run-{self._starts}", exports)
+        begin(self._state, self._committed, f"run-{self._starts}", self._kept_exports)
         self._plan = BucketPlan(
             str(self._state),
             f"run-{self._starts}",
@@ -136,6 +135,16 @@ class StreamHost:
             alerts_per_rule_and_hour=2,
         )
         self._executors = [BucketProcessor(self._plan) for _ in range(1 + len(self._run.steps) % 2)]
+
+    @property
+    def _committed(self) -> int:
+        """The version of the last committed batch."""
+        return self._version
+
+    @property
+    def _kept_exports(self) -> list[str]:
+        """The exports that a start of the query keeps, as no committed batch has taken them in."""
+        return [] if self._export is None else [self._export[0]]
 
     def plan(self) -> None:
         """Start the query again where versions wait for a shuffle key, or nothing needs one any more."""
@@ -342,6 +351,12 @@ class StreamHost:
         """What each bucket emits. Raises AssertionError where a repeated attempt emits something else."""
         packed = self._packed(batch)
         self._delivered = len(self._answers)
+        emitted = self._process(batch, packed)
+        for name in self._streams:
+            self._read.setdefault(name, []).extend(batch.of(name).events)
+        return emitted
+
+    def _process(self, batch: Batch, packed: list[dict[str, list[Payload]]]) -> list[Emitted]:
         self._version += 1
         if batch.again:
             failed = [self._attempt(number, packed) for number in range(len(packed))]
@@ -350,15 +365,13 @@ class StreamHost:
                 self._executors = [BucketProcessor(self._plan)] if alone else self._executors[::-1]
         emitted = [self._attempt(number, packed) for number in range(len(packed))]
         assert not batch.again or failed == emitted, f"first {failed}, then {emitted}"
-        for name in self._streams:
-            self._read.setdefault(name, []).extend(batch.of(name).events)
         return emitted
 
     def _attempt(self, number: int, packed: list[dict[str, list[Payload]]]) -> Emitted:
         if not packed[number]:
             return Emitted()  # the task knows nothing of the bucket
         at = crc32(f"{self._version} {number}".encode()) % len(self._executors)
-        return _read(self._executors[at].process(number, self._version, packed[number]))
+        return read_records(self._executors[at].process(number, self._version, packed[number]))
 
     def _packed(self, batch: Batch) -> list[dict[str, list[Payload]]]:
         """What each bucket gets, by kind."""
@@ -435,7 +448,8 @@ def lake_table(events: list[dict[str, Any]], stream: Stream) -> pa.Table:
     )
 
 
-def _read(tables: Iterable[pa.Table]) -> Emitted:
+def read_records(tables: Iterable[pa.Table]) -> Emitted:
+    """What a bucket emits, from output_records.RECORDS."""
     emitted = Emitted()
     wanted = {
         _TOPICS.alerts: emitted.alerts,

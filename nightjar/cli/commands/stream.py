@@ -35,7 +35,9 @@ def rebuild(
     buckets: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of buckets in the new checkpoint, instead of the setting.", show_default=False
+            min=1,
+            help="Buckets of the new checkpoint; else by the setting, or as before.",
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

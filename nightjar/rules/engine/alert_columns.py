@@ -118,7 +118,8 @@ class Described:
         if len(self._rows) <= FEW:
             columns = [[part] * len(self._rows) if isinstance(part, str) else part.to_pylist() for part in parts]
             return pa.array(["".join(row) for row in zip(*columns, strict=True)], pa.string())
-        frame = pl.DataFrame({"": self.event_id} | {str(at): part for at, part in enumerate(parts)})
+        values = {str(at): part for at, part in enumerate(parts) if not isinstance(part, str)}
+        frame = pl.DataFrame({"": self.event_id} | values)
         whole = (pl.lit(part) if isinstance(part, str) else pl.col(str(at)) for at, part in enumerate(parts))
         text = frame.select(pl.concat_str(whole)).to_series()
         return arrow(text if len(text) == len(self._rows) else text.new_from_index(0, len(self._rows)))

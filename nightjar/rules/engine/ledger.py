@@ -1,7 +1,8 @@
 """What has been announced, so that only what changed is announced again (S7 and S10).
 
 Entries are rows of tables, in the order they were made; each store row leads to its newest entry, and each entry to
-the one before it at the same row. Nothing is done per entry in Python, unless its event is evaluated again.
+the one before it at the same row. Nothing is done per entry in Python, unless its event is evaluated again, or entries
+are few.
 
 An announcement may be known before its event: a stream whose state was rebuilt reads again some of what it had read.
 """

@@ -1,5 +1,5 @@
-"""Comparisons of plain numbers, run by NumPy: for a batch of some hundred rows Polars takes longer to create a column
-than NumPy to compare.
+"""Comparisons of plain numbers, and of texts with a constant, run by NumPy: for a batch of some hundred rows Polars
+takes longer to create a column than NumPy to compare.
 
 Exact numbers of 64 bits, doubles and timestamps, and what is calculated from them; the operators are those of
 `compilation`. It is used at the top of a condition, where NULL is false, so no three-valued logic is needed here.
