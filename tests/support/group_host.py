@@ -17,7 +17,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from nightjar.rules.rulebook import ShuffleKey
+from nightjar.rules.rulebook import Record, ShuffleKey
 from nightjar.streaming.buckets.packer import PackedRow, Packer
 from nightjar.streaming.buckets.payloads import Payload, PayloadKind
 from nightjar.streaming.real_time.groups import GroupEvaluator
@@ -41,6 +41,7 @@ class GroupHost(StreamHost):
     def __init__(self, run: Run, folder: Path) -> None:
         super().__init__(run, folder)
         self._groups: list[_Group] = []
+        self._known = 0  # answers that the query knew when its last batch began
         self._exports_of_batch: list[str] = []
 
     @property
@@ -48,11 +49,16 @@ class GroupHost(StreamHost):
         return self._version - 1 if self._groups else self._version
 
     @property
+    def _known_answers(self) -> tuple[Record, ...]:
+        return tuple(self._answers[: self._known])
+
+    @property
     def _kept_exports(self) -> list[str]:
         return [*super()._kept_exports, *self._exports_of_batch]
 
     def _begin(self) -> None:
         self._end_batch()
+        self._known = len(self._answers)
         self._start()
 
     def _start(self) -> None:
@@ -106,6 +112,7 @@ class GroupHost(StreamHost):
     def _end_batch(self) -> None:
         if self._groups:
             self._evaluator.store()
+            self._known = max(self._known, self._delivered)
             self._groups.clear()
             self._exports_of_batch.clear()
 

@@ -131,7 +131,7 @@ class StreamHost:
             tuple(self._shuffle_keys),
             self._run.buckets,
             _TOPICS,
-            tuple(self._answers),
+            self._known_answers,
             alerts_per_rule_and_hour=2,
         )
         self._executors = [BucketProcessor(self._plan) for _ in range(1 + len(self._run.steps) % 2)]
@@ -140,6 +140,11 @@ class StreamHost:
     def _committed(self) -> int:
         """The version of the last committed batch."""
         return self._version
+
+    @property
+    def _known_answers(self) -> tuple[Record, ...]:
+        """Those that a start of the query knows before it reads any."""
+        return tuple(self._answers)
 
     @property
     def _kept_exports(self) -> list[str]:
