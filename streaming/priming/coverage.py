@@ -47,7 +47,7 @@ class Needs:
     steps: Mapping[Fold, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.rows)
+        return bool(self.rows or self.steps)  # without lateness there may be steps alone
 
     @property
     def width(self) -> int:

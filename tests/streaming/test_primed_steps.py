@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -186,3 +187,14 @@ def test_primed_steps_are_those_of_rules_that_had_always_been_there(
         wanted = always.advance(table([event]), now)
         if number >= primes:
             assert found.alerts.to_pylist() == wanted.alerts.to_pylist()
+
+
+@pytest.mark.parametrize("lateness", [0, 10 * SECOND])
+def test_a_version_of_steps_alone_needs_them_whatever_the_allowed_lateness(lateness: int) -> None:
+    """It would else take effect without them."""
+    stream = replace(STREAM, allowed_lateness=lateness)
+    written = {"id": "one", "stream": "s", "group_by": ["who"]}
+    measures = {"n": {"count": "*", "over": "8s", "resolution": "1s"}}
+    for rest, needs in (({"when": "n > 1", "measures": measures}, True), ({"when": "who = 'x'"}, False)):
+        (version,) = RuleSet.of([parse_rule(written | rest, {"s": stream})], 0).versions
+        assert bool(needs_of(version, stream)) is needs
