@@ -1,6 +1,6 @@
 """Floods the job: the usual rate, a burst of 50 times as much, the usual rate, ten times as much, half on one key.
 
-    python -m checks.soak.flood [--rate 400] [--times 50] [--burst 6] [--seconds 15]
+    python -m checks.soak.flood [--rate 400] [--times 50] [--burst 6] [--seconds 15] [--real-time]
 
 The job runs alone with its defaults and ten rules; every 20th event alerts. Reported are the lag, the largest batches,
 the time to catch up after the burst and the estimates of `nightjar status` meanwhile, losses, and the latency (receipt
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from checks.bench.figures import log_progress
-from checks.bench.pipeline import await_line, contestant, events, message, prepare
+from checks.bench.pipeline import REAL_TIME, await_line, contestant, events, message, prepare
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.contracts.headers import sent_now
 from nightjar.kafka.clients import producer
@@ -193,6 +193,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--burst", type=float, default=6)
     parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--real-time", action="store_true", help="the job in real time")
     options = parser.parse_args()
     parts = [
         Part("settling", options.rate, _SETTLE_SECONDS),
@@ -206,9 +207,11 @@ def main() -> None:
         folder = Path(scratch)
         with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as broker:
             prepare(broker.settings, publishing=True)
-            with contestant("job", broker.settings, folder / "job") as process:
-                await_line(process, folder / "job" / "job.log", "the query runs")
-                kept = play(broker.settings, parts, folder / "job" / "job.log")
+            name = f"job{REAL_TIME}" if options.real_time else "job"
+            log = folder / name / f"{name}.log"
+            with contestant(name, broker.settings, folder / name) as process:
+                await_line(process, log, "the query runs")
+                kept = play(broker.settings, parts, log)
     sys.exit(0 if kept else 1)
 
 

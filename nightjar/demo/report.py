@@ -191,7 +191,7 @@ def latency_table(tally: Tally, batches: dict[str, Any]) -> RecordTable:
         table.add_section()
         halves, mosts = batches["p50_ms"], batches["p99_ms"]
         for part in ["whole", *(name for name in halves if name != "whole")]:
-            title = "batch" if part == "whole" else f"  {part}"
+            title = "micro-batch" if part == "whole" else f"  {part}"
             table.add_row(title, f"{halves.get(part, 0):,.0f}", f"{mosts.get(part, 0):,.0f}")
     return table
 
