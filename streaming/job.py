@@ -162,9 +162,9 @@ class Driver:
                         ready = None
                     self._watch(query, stop)
                     is_lost = self._has_lost_engine
-                if is_lost:
+                if is_lost and not stop.is_set():
                     self._bear_the_loss()
-                else:
+                elif not is_lost:
                     raise_failure(query, self._checkpoint.folder)
                 self._change_batches()
                 if self._mode == "real-time" or self._is_finishing:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from nightjar.contracts.alerts import ALERT, STREAM
 from nightjar.contracts.record_type import RecordType
 from nightjar.rules.alert_schema import ALERT_SCHEMA
-from nightjar.rules.engine.alert_columns import json_objects, jsonable, written_one_by_one
+from nightjar.rules.engine.alert_columns import arrow, json_objects, jsonable, written_one_by_one
 from nightjar.rules.engine.columns import FEW, one_batch
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
@@ -85,4 +85,4 @@ def texts(record: RecordType, columns: Mapping[str, pa.Array], rows: int) -> pa.
     if record.members[given[-1]].is_json:
         parts.append(pl.lit("}"))
     found = pl.DataFrame(made).select(pl.concat_str(parts)).to_series()
-    return found.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
+    return arrow(found).cast(pa.string())

@@ -351,12 +351,14 @@ class Engine:
         """The waiting records of a partition before this offset, which wait no more."""
         waiting, parts = self._waiting[place], list[Records]()
         while waiting and waiting[0].offsets[0] < end:
-            before, rest = waiting.popleft().split(end)
+            first = waiting.popleft()
+            before, rest = first.split(end)
+            self._size -= first.size
             if before is not None:
                 parts.append(before)
-                self._size -= before.size
             if rest is not None:
                 waiting.appendleft(rest)
+                self._size += rest.size
         return parts
 
     def _reply(self, results: list[pa.Table]) -> None:

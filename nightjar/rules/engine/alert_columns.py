@@ -35,7 +35,7 @@ def jsonable(array: pa.Array, kind: FieldType) -> pa.Array:
     if kind.kind is Kind.DECIMAL and len(array) <= FEW:
         return pa.array([None if value is None else format(value, "f") for value in array.to_pylist()], pa.string())
     if kind.kind is Kind.DECIMAL:  # by Polars: Arrow writes 0.00000001 as 1E-8
-        return pl.Series(array).cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
+        return arrow(pl.Series(array).cast(pl.String))
     if kind.kind is Kind.TIMESTAMP:
         return pc.strftime(array, format="%Y-%m-%dT%H:%M:%SZ")
     return array
@@ -128,13 +128,16 @@ class Described:
         """The parts of the text: those of the description, and the values as texts between them."""
         stream, description = self._store.stream, self._compiled.rule.description
         hidden = sensitive_names(self._compiled.rule, stream)
+        shown: dict[str, str | pa.Array] = dict.fromkeys(hidden, MASK)
         end = 0
         for match in PLACEHOLDER.finditer(description):
             name = match[1]
             if name not in self._measures and name not in stream.fields:
                 continue
             yield description[end : match.start()]
-            yield MASK if name in hidden else self._shown(name)
+            if name not in shown:
+                shown[name] = self._shown(name)
+            yield shown[name]
             end = match.end()
         yield description[end:]
 
@@ -193,4 +196,4 @@ def _listed(store: EventStore, field: str, values: Int64Array, kept: Int64Array,
     lists = pl.DataFrame({"at": np.repeat(rows, kept), "value": shown}).group_by("at").agg(cut.str.join(", "))
     found = pl.DataFrame({"at": rows, "others": others}).join(lists, on="at", how="left", maintain_order="left")
     more = pl.when(pl.col("others") > 0).then(pl.format(" and {} more", "others")).otherwise(pl.lit(""))
-    return found.select(value + more).to_series().to_arrow(compat_level=pl.CompatLevel.oldest())
+    return arrow(found.select(value + more).to_series())

@@ -152,7 +152,7 @@ def _alerts(store: EventStore, ledger: Ledger, result: RuleResult, base: int) ->
         "event_id": store.array(store.stream.event_id, rows),
         "event_time": store.array(store.stream.event_time, rows),
         "revision": pa.array(revisions),
-        **result.compiled.constant(len(rows)),
+        **result.compiled.in_common(len(rows)),
         **texts,
     }
     return Announcements(rows, table_of(columns, LEDGER_SCHEMA))

@@ -135,9 +135,15 @@ class CompiledRule:
         """The rule as written."""
         return self.version.rule
 
+    def in_common(self, rows: int) -> dict[str, pa.Array]:
+        """What so many of its announcements have in common, by the names of LEDGER_SCHEMA."""
+        if rows <= FEW:
+            return {name: column.slice(0, rows) for name, column in self._in_common.items()}
+        return {name: pa.repeat(column[0], rows) for name, column in self._in_common.items()}
+
     @cached_property
-    def constants(self) -> dict[str, pa.Array]:
-        """What all of its announcements have in common, by the names of LEDGER_SCHEMA, FEW rows of it."""
+    def _in_common(self) -> dict[str, pa.Array]:
+        """FEW rows of it: a slice takes no time."""
         rule = self.rule
         values = {
             "rule_id": rule.id,
@@ -149,12 +155,6 @@ class CompiledRule:
             "mute": rule.mute or 0,
         }
         return {name: pa.repeat(value, FEW) for name, value in values.items()}
-
-    def constant(self, rows: int) -> dict[str, pa.Array]:
-        """The same for so many rows."""
-        if rows <= FEW:
-            return {name: column.slice(0, rows) for name, column in self.constants.items()}
-        return {name: pa.repeat(column[0], rows) for name, column in self.constants.items()}
 
     @property
     def resets(self) -> bool:
