@@ -29,8 +29,9 @@ from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.driver.answering import Answering
 from nightjar.streaming.driver.batch_size import BatchSize
 from nightjar.streaming.driver.clock import Arrivals, BrokerClock, host_clock
-from nightjar.streaming.driver.engine_link import EngineLink, refuse_real_time
+from nightjar.streaming.driver.engine_link import EngineEndedError, EngineKilledError, EngineLink, refuse_real_time
 from nightjar.streaming.driver.failures import (
+    has_ended,
     raise_failure,
     refuse_missing_topics,
     reporting_lost_jvm,
@@ -155,17 +156,17 @@ class Driver:
             planned = self._planner.plan()
             while not (stop.is_set() or self._rules.need_other_keys):
                 self._spread_buckets()
-                with self._started(planned) as query:
-                    last = query
-                    if ready is not None:
-                        ready()
-                        ready = None
-                    self._watch(query, stop)
-                    is_lost = self._has_lost_engine
-                if is_lost and not stop.is_set():
-                    self._bear_the_loss()
-                elif not is_lost:
+                try:
+                    with self._started(planned) as query:
+                        last = query
+                        if ready is not None:
+                            ready()
+                            ready = None
+                        self._watch(query, stop)
                     raise_failure(query, self._checkpoint.folder)
+                except EngineKilledError:
+                    if not stop.is_set():
+                        self._bear_the_loss()
                 self._change_batches()
                 if self._mode == "real-time" or self._is_finishing:
                     break  # it was started for this run alone
@@ -218,14 +219,16 @@ class Driver:
         """Monitor the query until it is to stop.
 
         Raises:
-            JobError: it failed.
+            JobError: it failed, or, EngineKilledError, the engine process was killed.
         """
-        while not (stop.is_set() or self._must_restart or self._has_finished(query) or self._has_lost_engine):
+        while not (stop.is_set() or self._must_restart or self._has_finished(query)):
+            if self._engine is not None:
+                self._engine.refuse_killed()
             raise_failure(query, self._checkpoint.folder)
             try:
                 self._look(query)
-            except JobError:
-                if not self._has_lost_engine:
+            except EngineEndedError:
+                if not has_ended(query):  # then that is the cause, of which the next look tells
                     raise
             stop.wait(_LOOK_SECONDS)
 
@@ -233,11 +236,6 @@ class Driver:
     def _must_restart(self) -> bool:
         unfit = self._batch_size.is_unfit or self._stages.is_unfit
         return unfit or self._lacks_places or self._rules.need_other_keys
-
-    @property
-    def _has_lost_engine(self) -> bool:
-        """Whether the engine process of a real-time query was killed."""
-        return self._engine is not None and self._engine.was_killed
 
     def _bear_the_loss(self) -> None:
         """Have the query start again after its engine process was killed; raise JobError if nothing has been committed

@@ -32,6 +32,7 @@ import org.apache.spark.util.TaskCompletionListener;
  */
 public final class EngineBridge implements MapPartitionsFunction {
     private static final int MOST_WAITING = 4 << 20; // bytes
+    private static final String ENDED = "the engine process has ended; its log has the cause";
     private final String path;
 
     /** path: of the engine's socket. */
@@ -43,7 +44,12 @@ public final class EngineBridge implements MapPartitionsFunction {
     public Iterator call(Iterator records) throws Exception {
         TaskContext context = TaskContext.get();
         SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX);
-        channel.connect(UnixDomainSocketAddress.of(path));
+        try {
+            channel.connect(UnixDomainSocketAddress.of(path));
+        } catch (IOException lost) {
+            channel.close();
+            throw new IOException(ENDED, lost);
+        }
         ByteBuffer hello = ByteBuffer.allocate(16).order(ByteOrder.LITTLE_ENDIAN);
         hello.putLong(Long.parseLong(context.getLocalProperty("streaming.sql.batchId")));
         hello.putInt(context.numPartitions()).putInt(context.attemptNumber()).flip();
@@ -268,7 +274,7 @@ public final class EngineBridge implements MapPartitionsFunction {
                     Throwable failed = feeder.failed();
                     throw failed != null
                         ? new RuntimeException("the input of the task failed: " + failed, failed)
-                        : new RuntimeException("the engine process has ended; its log has the cause", lost);
+                        : new RuntimeException(ENDED, lost);
                 }
             }
             return next != null;

@@ -45,6 +45,14 @@ def refuse_real_time(config: JobConfig) -> None:
         raise JobError("the operator of real-time queries is not compiled", where=where, remedy="Run `nightjar jars`")
 
 
+class EngineEndedError(JobError):
+    """It has failed, or its query has."""
+
+
+class EngineKilledError(JobError):
+    """A signal has ended it, as of a kernel that is out of memory."""
+
+
 class EngineLink:
     """A running engine process."""
 
@@ -82,22 +90,22 @@ class EngineLink:
         """The socket that tasks connect to."""
         return str(self._folder / _SOCKET)
 
-    @property
-    def was_killed(self) -> bool:
-        """Whether a signal has ended it, as of a kernel that is out of memory. If the query fails, it ends itself."""
-        return (self._process.poll() or 0) < 0
+    def refuse_killed(self) -> None:
+        """Raise EngineKilledError if a signal has ended it. If the query fails, it ends itself."""
+        if (self._process.poll() or 0) < 0:
+            raise EngineKilledError("the engine process was killed", where=self._place)
 
     def run(self, plan: EnginePlan) -> None:
         """Give it the plan, and wait until it listens.
 
         Raises:
-            JobError: it has ended.
+            EngineEndedError, EngineKilledError: it has ended.
         """
         self._say(plan)
         self._await()
 
     def hold(self) -> None:
-        """Have it evaluate nothing until `release`. Raises JobError if it has ended."""
+        """Have it evaluate nothing until `release`. Raises EngineEndedError or EngineKilledError."""
         if not self._is_held:
             self._say(HOLD)
             self._await()
@@ -143,18 +151,23 @@ class EngineLink:
         try:
             while True:
                 if not self._connection.poll(_PATIENCE):
-                    raise JobError("the engine process does not answer", where=f"process {self._process.pid}")
+                    raise JobError("the engine process does not answer", where=self._place)
                 if (said := self._connection.recv()) == DONE:
                     return
                 self._reports.append(said)
         except (EOFError, OSError) as failure:
             raise self._ended() from failure
 
-    def _ended(self) -> JobError:
+    @property
+    def _place(self) -> str:
+        return f"process {self._process.pid}"
+
+    def _ended(self) -> EngineEndedError:
         with contextlib.suppress(subprocess.TimeoutExpired):  # its sockets close a moment before
             self._process.wait(_LAST_SECONDS)
-        return JobError(
+        self.refuse_killed()
+        return EngineEndedError(
             "the engine process has ended",
-            where=f"process {self._process.pid}",
+            where=self._place,
             remedy="The log above has the cause. Start the job again: it resumes where it stopped",
         )

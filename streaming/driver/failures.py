@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ _NOT_ALLOWED = (
     "An administrator can grant it: `nightjar topics` shows the access that the job needs, and `nightjar topics grant` "
     "grants it"
 )
+# Seconds in which a query ends whose tasks have failed.
+_MOMENT = 5.0
 # Spark's errors if a checkpoint is incomplete or was written by another plan, and the option that it names if Kafka no
 # longer has the next records.
 _ERRORS_OF_STATE = (
@@ -48,6 +51,14 @@ def raise_failure(query: StreamingQuery, checkpoint: AnyPath) -> None:
         _log.error("the query failed", detail=detail)
         remedy = _UNREADABLE_STATE if is_of_state(detail) else _NOT_ALLOWED if "Authoriz" in detail else _GOES_ON
         raise JobError(f"the query failed: {cause}", where=str(checkpoint), remedy=remedy)
+
+
+def has_ended(query: StreamingQuery) -> bool:
+    """Whether the query has failed or was stopped, as one whose tasks have lost something will within a moment."""
+    deadline = time.monotonic() + _MOMENT
+    while query.isActive and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not query.isActive
 
 
 def is_of_state(detail: str) -> bool:

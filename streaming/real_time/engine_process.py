@@ -151,6 +151,12 @@ class Engine:
         Raises:
             RuntimeError: see `_begin_batch`, `_end_batch` and BucketBatch.
         """
+        try:
+            self._serve()
+        except (EOFError, ConnectionError):
+            _log.info("the engine process ends: a task or the driver has ended before the batch")
+
+    def _serve(self) -> None:
         self._driver.send(DONE)
         is_behind = False
         while True:
@@ -161,11 +167,7 @@ class Engine:
                 elif key.fileobj is self._listener:
                     self._accept()
                 else:
-                    try:
-                        self._read(key.data)
-                    except (EOFError, ConnectionError):
-                        _log.info("the engine process ends: a task has ended before its batch")
-                        return
+                    self._read(key.data)
             self._read_on()
             is_behind = self._evaluate_logged()
             if self._patience() == 0:

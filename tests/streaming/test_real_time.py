@@ -1,6 +1,9 @@
 """Where the job cannot run in real time, it says so before it starts."""
 
 import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,13 +126,49 @@ def test_a_killed_engine_process_is_replaced_once_in_a_batch(spark: "SparkSessio
         job.wait_for(lambda: False, "the end of the job")
 
 
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_an_engine_process_that_is_killed_before_its_query_runs_is_replaced(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    def kill_the_first() -> None:
+        while not (found := engines()):
+            time.sleep(0.1)
+        found[0].kill()
+
+    with ThreadPoolExecutor(1) as beside:
+        killing = beside.submit(kill_the_first)
+        with logins_job(spark, tmp_path, latency="real-time", real_time_batch=2_000_000) as (_, job):
+            killing.result()
+            job.take(Step(NOON - 1, crash=False, rules=(json.dumps(MANY).encode(),), events=()))
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_the_job_says_why_its_query_failed_also_where_the_engine_misses_its_tasks_first(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    failing = pytest.raises(JobError, match=r"the query failed: .*the engine process has ended")
+    with failing, logins_job(spark, tmp_path, latency="real-time", real_time_batch=900_000_000) as (broker, job):
+        job.take(Step(NOON - 1, crash=False, rules=(json.dumps(MANY).encode(),), events=()))
+        (engine,) = engines()
+        (path,) = {str(each.laddr) for each in engine.net_connections(kind="unix") if each.laddr}
+        with producer(broker.settings) as client, socket.socket(socket.AF_UNIX) as task:
+            client.send(broker.settings.rules_topic, json.dumps({**MANY, "version": 2}).encode())
+            task.connect(path)
+        job.wait_for(lambda: False, "the end of the job")
+
+
+def engines() -> list[psutil.Process]:
+    """The engine processes of the job in this process."""
+    module = "nightjar.streaming.real_time.engine_process"
+    return [child for child in psutil.Process().children() if module in child.cmdline()]
+
+
 def kill_engine() -> None:
-    """Kill the engine process of the job in this process."""
-    (engine,) = (
-        child
-        for child in psutil.Process().children()
-        if "nightjar.streaming.real_time.engine_process" in child.cmdline()
-    )
+    (engine,) = engines()
     engine.kill()
 
 

@@ -19,7 +19,7 @@ from nightjar.rules.timestamps import iso_text, parse_timestamp
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.config import JobError
-from nightjar.streaming.driver.engine_link import EngineLink
+from nightjar.streaming.driver.engine_link import EngineEndedError, EngineLink
 from nightjar.streaming.real_time.engine_process import EnginePlan
 from nightjar.streaming.state.order_log import OrderLog
 from nightjar.streaming.state.state_files import begin, files_of
@@ -375,6 +375,21 @@ def test_a_task_that_ends_early_ends_the_engine(job: Job) -> None:
     tasks[1].close()
     with pytest.raises((EOFError, ConnectionError)):
         tasks[0].record()
+
+
+def test_a_task_that_ends_while_its_alerts_are_written_ends_the_engine_as_any_does(
+    job: Job, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As when the query is stopped: no error of its own."""
+    job.start()
+    tasks = job.batch()
+    tasks[1].send(*(payment(str(number), 1) for number in range(3_000)))  # more than a socket holds
+    alert(tasks[0])
+    tasks[0].close()
+    assert job.engine is not None
+    with pytest.raises(EngineEndedError):
+        job.engine.hold()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_nothing_is_evaluated_after_the_only_batch(job: Job) -> None:
