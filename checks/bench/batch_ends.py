@@ -29,8 +29,8 @@ SUBJECT, CONTROL = f"job{REAL_TIME}", f"stateless{REAL_TIME}"
 GOAL = 100.0
 
 
-def pauses(name: str, options: argparse.Namespace, seed: int) -> list[float]:
-    """The slowest alert (ms) of each batch from the second `after` on."""
+def latencies(name: str, rate: int, seconds: float, seed: int) -> list[tuple[float, float]]:
+    """Of each alert of a contestant when its event was sent (seconds from the beginning), and its latency (ms)."""
     with (
         tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch,
         LocalKafka(load_settings(data_dir=Path(scratch) / "kafka", kafka_port=0)) as broker,
@@ -40,20 +40,24 @@ def pauses(name: str, options: argparse.Namespace, seed: int) -> list[float]:
         with contestant(name, broker.settings, folder) as process:
             await_line(process, folder / f"{name}.log", "the query runs")
             alerts = Alerts(broker.settings)
-            sender = threading.Thread(target=traffic, args=(broker.settings, options.rate, options.seconds, seed))
+            sender = threading.Thread(target=traffic, args=(broker.settings, rate, seconds, seed))
             began = time.time()
             sender.start()
-            received = alerts.receive(options.seconds + 5)
+            received = alerts.receive(seconds + 5)
             sender.join()
             alerts.close()
+    return [(at - latency / 1000 - began, latency) for at, latency in received]
+
+
+def pauses(name: str, options: argparse.Namespace, seed: int) -> list[float]:
+    """The slowest alert (ms) of each batch from the second `after` on."""
     slowest = defaultdict[int, float](float)
-    for at, latency in received:
-        sent = at - latency / 1000 - began
+    for sent, latency in latencies(name, options.rate, options.seconds, seed):
         if sent > options.after:
             batch = int((sent - options.after) / options.batch)
             slowest[batch] = max(slowest[batch], latency)
     if not slowest:
-        raise SystemExit(f"error: the {name} stopped emitting after {len(received)} alerts")
+        raise SystemExit(f"error: the {name} stopped emitting")
     return [*slowest.values()]
 
 
