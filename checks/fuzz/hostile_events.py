@@ -79,6 +79,17 @@ def _literal(value: Any) -> str:
     return str(value) if isinstance(value, Decimal) else json.dumps(value)
 
 
+def _json(node: Any) -> str:
+    """The text of a record whose values are JSON texts."""
+    match node:
+        case dict():
+            return "{" + ", ".join(f"{json.dumps(key)}: {_json(value)}" for key, value in node.items()) + "}"
+        case list():
+            return f"[{', '.join(map(_json, node))}]"
+        case _:
+            return "null" if node is None else str(node)
+
+
 class HostileEvents:
     """Endless records of one stream.
 
@@ -135,13 +146,17 @@ class HostileEvents:
             for name in rng.sample(list(fields), rng.choice((1, 1, 1, 2, len(fields)))):
                 fields[name] = self._text(fields[name])
                 what.append(name)
-        text = "{" + ", ".join(f'"{name}": {value}' for name, value in fields.items()) + "}"
+        text = self._written(fields)
         value: bytes | None = text.encode()
         if rng.random() < 0.4:
             kind, make = rng.choice(self._wholes)
             value = make(fields, text)
             what.append(kind)
         return Hostile(value, ", ".join(what) or "good")
+
+    def _written(self, fields: Mapping[str, str]) -> str:
+        """The record with the fields at their places, and others beside them."""
+        return _json(self._stream.record(fields))
 
     def _text(self, good: str) -> str:
         rng = self._rng
@@ -187,7 +202,7 @@ class HostileEvents:
             case _:
                 noise = b"\xff" if where == "garbage" else b'\\"'
                 return Hostile(noise * (size // len(noise)), f"a megabyte: {where}")
-        text = "{" + ", ".join(f'"{name}": {value}' for name, value in fields.items()) + "}"
+        text = self._written(fields)
         return Hostile(text.encode(), f"a megabyte: {where}")
 
     def _damaged(self, good: bytes) -> bytes:
@@ -213,12 +228,11 @@ class HostileEvents:
 
     def _without(self, fields: dict[str, str], _: str) -> bytes:
         left_out = self._rng.choice(list(fields))
-        kept = {name: value for name, value in fields.items() if name != left_out}
-        return ("{" + ",".join(f'"{name}":{value}' for name, value in kept.items()) + "}").encode()
+        return self._written({name: value for name, value in fields.items() if name != left_out}).encode()
 
     def _rekeyed(self, text: str, change: Callable[[str], str]) -> bytes:
-        name = self._rng.choice(list(self._stream.fields))
-        return text.replace(f'"{name}":', f'"{change(name)}":').encode()
+        key = self._stream.path(self._rng.choice(list(self._stream.fields))).key
+        return text.replace(f'"{key}":', f'"{change(key)}":').encode()
 
     def _spaced(self, text: str) -> bytes:
         space = self._rng.choice((" ", "\n", "\t", "\r\n", "\f", "\u00a0", "\u2028", "\v", " " * 500))

@@ -26,7 +26,7 @@ _SHOWN = 5
 ARRIVAL = int(datetime(2026, 1, 20, tzinfo=UTC).timestamp()) * 1_000_000
 
 # A stream with every type, where the shipped ones have but some, and with optional fields.
-READINGS = {
+READINGS: dict[str, Any] = {
     "topic": "readings",
     "event_id": "id",
     "event_time": "at",
@@ -49,14 +49,34 @@ READINGS = {
     },
 }
 
+# The same elsewhere in a record, with times that are written otherwise.
+_PLACES: dict[str, dict[str, str]] = {
+    "id": {"from": "meta.id"},
+    "at": {"from": "meta.times[1]", "zone": "Europe/Berlin"},
+    "amount": {"from": "payment.amount.value"},
+    "coin": {"from": "coins[1]"},
+    "fine": {"from": '"net/fine".value'},
+    "seen": {"from": "items[0].seen", "unit": "us"},
+    "until": {"format": "%d.%m.%Y %H:%M:%S", "zone": "America/New_York"},
+    "fee": {"from": "payment.fee"},
+}
+PLACED = {
+    **READINGS,
+    "topic": "placed",
+    "fields": {
+        name: {**(kind if isinstance(kind, dict) else {"type": kind}), **_PLACES.get(name, {})}
+        for name, kind in READINGS["fields"].items()
+    },
+}
+
 
 def streams() -> dict[str, Stream]:
-    """The shipped streams with simulated events, and one with every type."""
+    """The shipped streams with simulated events, one with every type, and one with every way to declare a field."""
     shipped = load_streams()
     return {
         "transactions": shipped["transactions"],
         "logins": shipped["logins"],
-        **streams_from_mapping({"readings": READINGS}, "bench"),
+        **streams_from_mapping({"readings": READINGS, "placed": PLACED}, "bench"),
     }
 
 
@@ -87,6 +107,7 @@ def good_events(seed: int) -> dict[str, list[dict[str, str]]]:
     for reading, event in zip(found["readings"], found["transactions"], strict=True):
         optional = {"note": event["terminal_id"], "fee": event["amount"], "until": event["event_time"]}
         reading.update(rng.sample(list(optional.items()), rng.randrange(4)))
+    found["placed"] = found["readings"]
     return found
 
 

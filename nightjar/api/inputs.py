@@ -14,11 +14,11 @@ import pyarrow as pa
 from nightjar.api.tables import arrow_table
 from nightjar.configuration.settings import load_settings
 from nightjar.files.event_files import doubtful_times, events_of_table, read_events
-from nightjar.files.zones import zone_named
 from nightjar.rules.documents import unwrapped
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.model import Rule, load_rules, parse_rules, rule_to_mapping, rules_of
 from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
+from nightjar.rules.zones import zone_named
 
 Rules = Path | str | Mapping[str, Any] | Rule | Iterable[Mapping[str, Any] | Rule]
 """A file (a `Path`, or text that ends in .yaml, .yml or .json), a YAML or JSON text, or one or several mappings."""

@@ -219,13 +219,17 @@ class _Reader:
 
     def event(self, written: YamlMapping, stream: str) -> dict[str, Any]:
         """An event; a timestamp field may be written without quotes (UTC if it has no zone) or as an offset."""
-        found = {**written}
-        for name, kind in self.streams[stream].fields.items():
-            value = found.get(name)
-            if kind.kind is Kind.TIMESTAMP and isinstance(value, str) and not isinstance(value, Number):
-                instant = value.instant if isinstance(value, Stamp) else self.offset(value)
-                found[name] = value if instant is None else iso_text(instant)
+        declared, found = self.streams[stream], {**written}
+        for name, kind in declared.fields.items():
+            if kind.kind is Kind.TIMESTAMP:
+                found = declared.path(name).changed(found, self.event_time)
         return found
+
+    def event_time(self, value: Any) -> Any:
+        if not isinstance(value, str) or isinstance(value, Number):
+            return value
+        instant = value.instant if isinstance(value, Stamp) else self.offset(value)
+        return value if instant is None else iso_text(instant)
 
     # Times
 

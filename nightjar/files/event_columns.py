@@ -10,6 +10,7 @@ not. NaN is NULL, infinity is rejected.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -24,6 +25,7 @@ from nightjar.rules.event_values import MAX_STRING, text_mistake, too_long, type
 from nightjar.rules.predicates.doubles import to_double
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_ZONE, iso_text, local_timestamp
 from nightjar.rules.types import INSTANT, STRING, FieldType, Kind
+from nightjar.rules.written_times import WrittenTime
 
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,17})"
 # The texts that Arrow reads as `typed_text` does.
@@ -54,18 +56,25 @@ class MisfitError(ValueError):
         super().__init__(why)
 
 
-def as_declared(column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None = None) -> pa.ChunkedArray:
+def as_declared(
+    column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None = None, written: WrittenTime | None = None
+) -> pa.ChunkedArray:
     """The column in its field's Arrow type.
 
-    zone: of times without one, and of dates, which are then its midnight.
+    zone: of times without one, and of dates, which are then its midnight. written: how texts and numbers are written
+    that are times, if that is declared; its zone comes first.
 
     Raises:
         MisfitError: a value does not fit.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if written is not None:
+        zone = zone if written.zone is None else ZoneInfo(written.zone)
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+            column = _as_text(column)
     if _is_text(column.type):
-        return _of_text(column, declared, zone)
+        return _of_text(column, declared, zone, written)
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     convert = _CONVERSIONS[declared.kind]
@@ -86,7 +95,9 @@ def _is_text(kind: pa.DataType) -> bool:
 # Text
 
 
-def _of_text(column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None) -> pa.ChunkedArray:
+def _of_text(
+    column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None, written: WrittenTime | None = None
+) -> pa.ChunkedArray:
     texts = column.cast(pa.string())
     if declared.kind is Kind.STRING:
         long = pc.index(pc.greater(pc.utf8_length(texts), MAX_STRING), value=True).as_py()
@@ -94,18 +105,18 @@ def _of_text(column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None
             text = texts[long].as_py()
             raise MisfitError(f"it {too_long(text, declared)}", long, shortened(text, 60))
         return texts
-    try:
-        read = _plain_times(texts, zone) if declared.kind is Kind.TIMESTAMP else _plain(texts, declared)
-    except pa.ArrowInvalid:  # a day that no month has, a decimal of too many digits: found value by value
-        read = pa.chunked_array([pa.nulls(len(texts), declared.arrow)])
+    read = pa.chunked_array([pa.nulls(len(texts), declared.arrow)])
+    if written is None:
+        with suppress(pa.ArrowInvalid):  # a day that no month has, a decimal of too many digits: found value by value
+            read = _plain_times(texts, zone) if declared.kind is Kind.TIMESTAMP else _plain(texts, declared)
     left = pc.indices_nonzero(pc.and_(pc.is_valid(texts), pc.is_null(read))).to_numpy()
     if not left.size:
         return read
     values = []
     for row, text in zip(left.tolist(), texts.take(pa.array(left)).to_pylist(), strict=True):
-        value = typed_text(text, declared, zone)
+        value = typed_text(text, declared, zone, written)
         if value is None:
-            raise MisfitError(text_mistake(text, declared, zone), row, shortened(text, 80))
+            raise MisfitError(text_mistake(text, declared, zone, written), row, shortened(text, 80))
         values.append(value)
     held = pa.int64() if declared.kind is Kind.TIMESTAMP else declared.arrow
     mask = np.zeros(len(texts), np.bool_)
@@ -183,12 +194,17 @@ def _number(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _string(column: pa.ChunkedArray, kind: pa.DataType, _: ZoneInfo | None) -> pa.ChunkedArray:
+def _string(column: pa.ChunkedArray, _kind: pa.DataType, _: ZoneInfo | None) -> pa.ChunkedArray:
+    return _of_text(_as_text(column), STRING, None)
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values as JSON writes them."""
     if pa.types.is_floating(column.type):  # 1.0 as in JSON, where Arrow writes 1
         return _texts(column, lambda values: map(str, values.to_numpy(zero_copy_only=False)))
     if pa.types.is_decimal(column.type):
         return _texts(column, lambda values: (format(value, "f") for value in values.to_pylist()))
-    return _of_text(column.cast(kind), STRING, None)
+    return column.cast(pa.string())
 
 
 def _texts(column: pa.ChunkedArray, texts: Callable[[pa.Array], Any]) -> pa.ChunkedArray:

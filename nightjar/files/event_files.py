@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -234,39 +235,73 @@ _READERS: dict[str, _Reader] = {".parquet": _parquet, ".csv": _csv, ".jsonl": _j
 def _wanted(where: str, reading: _Reading, names: list[str], given: Iterable[str]) -> list[str]:
     """Those of the columns that are read."""
     stream = reading.stream
+    columns = {name: _column_of(name, names, stream) for name in reading.kinds}
     for name in stream.fields:
-        if name not in names and name not in given and name not in stream.optional:
+        if columns[name] is None and name not in given and name not in stream.optional:
             raise EventsError(
-                f"has no column {name}, which stream {stream.name} declares",
+                f"has no column {stream.shown_place(name)}, which stream {stream.name} declares",
                 where=where,
                 remedy=did_you_mean(name, names, "Its columns are") if names else "It is empty",
             )
-    wanted = [name for name in reading.kinds if name in names]
+    wanted = list(dict.fromkeys(column for column in columns.values() if column is not None))
     if twice := [name for name in wanted if names.count(name) > 1]:
         what = f"has the column {twice[0]} {names.count(twice[0])} times"
         raise EventsError(what, where=where, remedy="Keep one of them, or rename the others")
     return wanted
 
 
+def _column_of(name: str, names: Sequence[str], stream: Stream) -> str | None:
+    """The column of a field: of its name, else of its path as it is declared, or that in which the path begins."""
+    path = stream.path(name)
+    return next((column for column in (name, str(path), str(path.steps[0])) if column in names), None)
+
+
+def _values(table: pa.Table, name: str, column: str, stream: Stream) -> pa.ChunkedArray:
+    """A field's values in its column; NULL where the path leads nowhere. ValueError: the column has no such places."""
+    path = stream.path(name)
+    if column in (name, str(path)):
+        return table[column]
+    found = pl.Series(table[column])
+    for step in path.steps[1:]:
+        if isinstance(step, int) and isinstance(found.dtype, pl.List):
+            found = found.list.get(step, null_on_oob=True)
+        elif isinstance(step, str) and isinstance(found.dtype, pl.Struct) and step in found.struct.fields:
+            found = found.struct.field(step)
+        else:
+            raise ValueError(f"{column} has no {path}")
+    return pa.chunked_array([found.to_arrow(compat_level=pl.CompatLevel.oldest())])
+
+
 def _declared(table: pa.Table, reading: _Reading, where: str, given: Mapping[str, str | None]) -> pa.Table:
-    """The table's columns in their declared types."""
-    kinds, columns = reading.kinds, {}
-    for name in (name for name in kinds if name in given and name not in table.column_names):
-        table = table.append_column(name, pa.array([given[name]] * table.num_rows, pa.string()))
-    for name in table.column_names:
+    """The fields in their declared types, from the columns of the table."""
+    stream, columns = reading.stream, {}
+    for name, kind in reading.kinds.items():
+        column = _column_of(name, table.column_names, stream)
+        if column is None and name not in given:
+            continue
         try:
-            columns[name] = as_declared(table[name], kinds[name], reading.zone)
+            values = (
+                pa.chunked_array([pa.array([given[name]] * table.num_rows, pa.string())])
+                if column is None
+                else _values(table, name, column, stream)
+            )
+        except ValueError as failure:
+            if name in stream.optional:
+                continue
+            raise EventsError(str(failure), where=where, remedy=f"{name} is declared so; correct its `from`") from None
+        try:
+            columns[name] = as_declared(values, kind, reading.zone, stream.times.get(name))
         except MisfitError as misfit:
             row = "" if misfit.row is None else f"row {misfit.row + 1}: "
-            shown = "a value that is not shown" if name in reading.stream.sensitive else f"{misfit.value!r:.80}"
+            shown = "a value that is not shown" if name in stream.sensitive else f"{misfit.value!r:.80}"
             value = "" if misfit.row is None else f"{shown} "
             remedy = "Change the value, or the field's type in the stream's declaration"
             raise EventsError(
-                f"{value}cannot be read as {kinds[name]}: {misfit}",
-                where=f"{where}: {row}{name} ({table[name].type})",
+                f"{value}cannot be read as {kind}: {misfit}",
+                where=f"{where}: {row}{name} ({values.type})",
                 remedy=_ZONE_REMEDY if misfit.zone_missing else remedy,
             ) from None
-    return reading.stream.completed(pa.table(columns))
+    return stream.completed(pa.table(columns))
 
 
 def first_line(error: Exception) -> str:

@@ -7,14 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 from nightjar.rules.events import Reason
+from nightjar.rules.field_paths import ABSENT
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import EPOCH
 from nightjar.rules.types import Kind
 
 _Event = dict[str, Any]
 
-# A valid event's JSON, the same event with a new id, and a time too far in the future -> the malformed record.
-_Make = Callable[[bytes, _Event, str], bytes]
+# A valid event's record, its values by field with a new id, and a time too far in the future -> the malformed record,
+# or the values that are in it.
+_Make = Callable[[bytes, _Event, str], bytes | _Event]
 
 # Invalid values for each kind of field; a string accepts every scalar.
 _MISTYPED: dict[Kind, tuple[object, ...]] = {
@@ -25,6 +27,9 @@ _MISTYPED: dict[Kind, tuple[object, ...]] = {
     Kind.TIMESTAMP: ("yesterday", "2026-01-05T00:00:00", "2026-13-40T00:00:00Z", 1.5, True),
     Kind.DECIMAL: ("12,50", "", "NaN", "1e400", True, {"units": 12}),
 }
+
+# Invalid whatever the declaration says of how times are written.
+_NO_TIMES = ("yesterday", True)
 
 # A day further ahead than allowed, so that it is still in the future however long sending takes.
 _AHEAD = timedelta(days=1)
@@ -42,7 +47,7 @@ class Form:
 def forms(stream: Stream) -> list[Form]:
     """Every kind of malformed record of this stream."""
     fields = [name for name in stream.fields if name != stream.event_id]
-    required = [name for name in fields if name not in stream.optional]
+    required = [name for name in fields if name not in stream.optional and _can_lack(name, stream)]
     decimals = {name: kind for name, kind in stream.fields.items() if kind.kind is Kind.DECIMAL}
     return [
         *_NOT_JSON,
@@ -55,7 +60,7 @@ def forms(stream: Stream) -> list[Form]:
         *(
             Form(f"{name} is {json.dumps(value)}", Reason.MISTYPED_FIELD, _changed(name, value))
             for name in fields
-            for value in _MISTYPED[stream.fields[name].kind]
+            for value in (_NO_TIMES if name in stream.times else _MISTYPED[stream.fields[name].kind])
         ),
         *(
             Form(f"{name} has too many digits", Reason.MISTYPED_FIELD, _changed(name, text))
@@ -65,7 +70,7 @@ def forms(stream: Stream) -> list[Form]:
         Form(
             f"{stream.event_time} is in the future",
             Reason.FUTURE_EVENT_TIME,
-            lambda _, event, ahead: _written(event | {stream.event_time: ahead}),
+            lambda _, event, ahead: event | {stream.event_time: ahead},
         ),
     ]
 
@@ -75,17 +80,27 @@ def malformed(form: Form, stream: Stream, good: bytes, serial: int, arrival: int
 
     If it still has an id, that id is new: `serial` is unique in a replay. `arrival` is microseconds UTC.
     """
-    event = json.loads(good) | {stream.event_id: f"malformed-{serial:09d}"}
+    record = json.loads(good)
+    found = {name: stream.path(name).value(record) for name in stream.fields}
+    event = {name: value for name, value in found.items() if value is not ABSENT}
+    event[stream.event_id] = f"malformed-{serial:09d}"
     ahead = EPOCH + timedelta(microseconds=arrival + stream.max_future_skew) + _AHEAD
-    return form.make(good, event, ahead.isoformat())
+    made = form.make(good, event, ahead.isoformat())
+    return made if isinstance(made, bytes) else _written(stream.record(made))
+
+
+def _can_lack(name: str, stream: Stream) -> bool:
+    """Whether a record can have all other fields without this one: a list has no gaps."""
+    others = stream.record({other: 0 for other in stream.fields if other != name})
+    return stream.path(name).value(others) is ABSENT
 
 
 def _changed(name: str, value: object) -> _Make:
-    return lambda _, event, __: _written(event | {name: value})
+    return lambda _, event, __: event | {name: value}
 
 
 def _without(name: str) -> _Make:
-    return lambda _, event, __: _written({key: value for key, value in event.items() if key != name})
+    return lambda _, event, __: {key: value for key, value in event.items() if key != name}
 
 
 def _written(event: _Event) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -227,6 +228,9 @@ def _records(table: pa.Table, stream: Stream, schedule: _Schedule, part: slice, 
     events = events.with_columns(event_time.alias(stream.event_time))
     texts = events.select(pl.struct(_as_text(name, kind.kind) for name, kind in stream.fields.items()))
     value = texts.to_series().struct.json_encode().cast(pl.Binary)
+    if stream.paths:
+        placed = (stream.record(msgspec.json.decode(text)) for text in value)
+        value = pl.Series([msgspec.json.encode(record) for record in placed], dtype=pl.Binary)
     records = pl.DataFrame(
         {
             "arrival_time": pl.Series(schedule.arrival[part]).cast(pl.Datetime("us", "UTC")),

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, local_timestamp, parse_timestamp, timestamp_mistake
 from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.written_times import WrittenTime
 
 # Characters of a declared string: an id, an address, a device. Every record that repeats them stays within Kafka's
 # limits, whatever is sent.
@@ -35,10 +36,11 @@ class JsonNumber(str):
     __slots__ = ()
 
 
-def typed(value: Any, declared: FieldType, zone: ZoneInfo | None = None) -> Any:
+def typed(value: Any, declared: FieldType, zone: ZoneInfo | None = None, written: WrittenTime | None = None) -> Any:
     """A JSON value, its numbers as JsonNumber, in its field's type; None if it does not fit.
 
-    zone: of a time written without one; None refuses such times.
+    zone: of a time written without one; None refuses such times. written: how the field's times are written, if that
+    is declared.
     """
     is_number, is_text = isinstance(value, JsonNumber), _is_text(value)
     match declared.kind:
@@ -56,13 +58,17 @@ def typed(value: Any, declared: FieldType, zone: ZoneInfo | None = None) -> Any:
             return _decimal(value, declared) if is_number or is_text else None
         case Kind.TIMESTAMP:
             if is_text:
-                return _time(value, zone)
-            return _milliseconds(value) if is_number else None
+                return _time(value, zone) if written is None else written.of_text(value)
+            if not is_number:
+                return None
+            return _milliseconds(value) if written is None else written.of_number(value)
 
 
-def typed_text(text: str, declared: FieldType, zone: ZoneInfo | None = None) -> Any:
-    """The text of a cell in its field's type; None if it does not fit. zone: as in `typed`."""
+def typed_text(text: str, declared: FieldType, zone: ZoneInfo | None = None, written: WrittenTime | None = None) -> Any:
+    """The text of a cell in its field's type; None if it does not fit. zone, written: as in `typed`."""
     match declared.kind:
+        case Kind.TIMESTAMP if written is not None:
+            return written.of_number(text) if _JSON_NUMBER.fullmatch(text) else written.of_text(text)
         case Kind.STRING:
             return text
         case Kind.BOOLEAN:
@@ -82,7 +88,7 @@ def too_long(value: Any, declared: FieldType) -> str | None:
     return None
 
 
-def mistake(value: Any, declared: FieldType, zone: ZoneInfo | None = None) -> str:
+def mistake(value: Any, declared: FieldType, zone: ZoneInfo | None = None, written: WrittenTime | None = None) -> str:
     """Why a JSON value does not fit, in words that do not repeat it."""
     if isinstance(value, dict | list):
         return "it is a list" if isinstance(value, list) else "it is an object"
@@ -90,8 +96,8 @@ def mistake(value: Any, declared: FieldType, zone: ZoneInfo | None = None) -> st
         return "it is a boolean"
     if not isinstance(value, str):
         return "JSON has no such value"
-    if isinstance(value, JsonNumber):
-        return text_mistake(value, declared, zone)
+    if isinstance(value, JsonNumber) or written is not None:
+        return text_mistake(value, declared, zone, written)
     match declared.kind:
         case Kind.STRING:
             return "it has half of a surrogate pair"
@@ -105,9 +111,13 @@ def mistake(value: Any, declared: FieldType, zone: ZoneInfo | None = None) -> st
             return text_mistake(value, declared, zone)
 
 
-def text_mistake(text: str, declared: FieldType, zone: ZoneInfo | None = None) -> str:
+def text_mistake(
+    text: str, declared: FieldType, zone: ZoneInfo | None = None, written: WrittenTime | None = None
+) -> str:
     """Why the text of a cell does not fit, in words that do not repeat it."""
     match declared.kind:
+        case Kind.TIMESTAMP if written is not None:
+            return written.mistake(text)
         case Kind.BOOLEAN:
             return "write true or false"
         case Kind.TIMESTAMP if not _JSON_NUMBER.fullmatch(text):

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import printable, shortened
 from nightjar.rules.event_values import JsonNumber, mistake, too_long, typed
+from nightjar.rules.field_paths import ABSENT, BLOCKED
 from nightjar.rules.streams import Stream
 
 # Levels of objects and lists in a record, including undeclared fields: a fixed bound, since what a parser can read
@@ -64,32 +65,37 @@ def parse_event(
         fields: Any = {key: _as_json(value) for key, value in raw.items()}
     else:
         try:
-            fields = _read(raw.decode("utf-8") if isinstance(raw, bytes) else raw)
+            fields = read_json(raw.decode("utf-8") if isinstance(raw, bytes) else raw)
         except ValueError as failure:
             return Rejection(Reason.NOT_JSON, _short(str(failure)))
     if not isinstance(fields, dict):
         return Rejection(Reason.NOT_AN_OBJECT, f"the JSON is {'no object' if stream.sensitive else _short(fields)}")
-    if fields.get(stream.event_id) in (None, ""):
-        return Rejection(Reason.NO_ID, f"{stream.event_id} is absent, null or empty")
+    if stream.path(stream.event_id).value(fields) in (None, "", ABSENT):
+        return Rejection(Reason.NO_ID, f"{stream.shown_place(stream.event_id)} is absent, null or empty")
     event: dict[str, Any] = {}
     for name, declared in stream.fields.items():
-        value = fields.get(name)
-        if name not in fields and name not in stream.optional:
-            return Rejection(Reason.MISSING_FIELD, f"{name} is absent")
+        path, written = stream.path(name), stream.times.get(name)
+        value = path.value(fields)
+        if value is ABSENT:
+            if name not in stream.optional:
+                return Rejection(Reason.MISSING_FIELD, f"{stream.shown_place(name)} is absent")
+            value = None
+        if value is BLOCKED:
+            return Rejection(Reason.MISTYPED_FIELD, f"{stream.shown_place(name)}: {path.obstacle(fields)}")
         if name == stream.event_time and value is None:
-            return Rejection(Reason.MISSING_FIELD, f"{name} is null")
-        event[name] = None if value is None else typed(value, declared, zone)
+            return Rejection(Reason.MISSING_FIELD, f"{stream.shown_place(name)} is null")
+        event[name] = None if value is None else typed(value, declared, zone, written)
         if (long := too_long(value, declared)) is not None:
-            return Rejection(Reason.MISTYPED_FIELD, f"{name} {long}")
+            return Rejection(Reason.MISTYPED_FIELD, f"{stream.shown_place(name)} {long}")
         if value is not None and event[name] is None:
             shown = "a value that is not shown" if name in stream.sensitive else _short(value)
-            why = mistake(value, declared, zone)
-            return Rejection(Reason.MISTYPED_FIELD, f"{name} is {shown}, which is not a valid {declared}: {why}")
+            what = f"{stream.shown_place(name)} is {shown}, which is not a valid {declared}"
+            return Rejection(Reason.MISTYPED_FIELD, f"{what}: {mistake(value, declared, zone, written)}")
     return event
 
 
-def _read(text: str) -> Any:
-    """The JSON of a text, its numbers as written; ValueError if it is not JSON, or nested too deep."""
+def read_json(text: str) -> Any:
+    """The JSON of a text, its numbers as JsonNumber; ValueError if it is not JSON, or nested too deep."""
     if not text.strip(_WHITE_SPACE):
         raise ValueError("the record is empty")
     if text.startswith("\ufeff"):
@@ -125,6 +131,10 @@ def check_skew(event_time_us: int, arrival_us: int, stream: Stream) -> Rejection
 
 def _as_json(value: Any) -> Any:
     """A value of a mapping as it would be read from JSON."""
+    if isinstance(value, dict):
+        return {key: _as_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):

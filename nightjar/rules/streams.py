@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +15,11 @@ import pyarrow as pa
 
 from nightjar.rules.durations import parse_duration
 from nightjar.rules.errors import DeclarationError, NightjarError, SettingsError, shortened
+from nightjar.rules.field_paths import FieldPath, nested
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS, SHIPPED
 from nightjar.rules.names import did_you_mean, is_usable_name
 from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.written_times import WrittenTime, written_time
 
 DEFAULT_MAX_FUTURE_SKEW = "1m"
 
@@ -28,7 +31,13 @@ RESERVED_FIELDS = frozenset(
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _KEYS = ("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", "fields")
-_FIELD_KEYS = ("type", "optional", "sensitive")
+_MARKS = ("optional", "sensitive")
+_TIME_KEYS = ("unit", "format", "zone")
+_FIELD_KEYS = ("type", *_MARKS, "from", *_TIME_KEYS)
+
+
+def _nothing() -> Mapping[str, Any]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,22 @@ class Stream:
     """The fields that an event's JSON may lack; their value is then NULL."""
     sensitive: frozenset[str] = frozenset()
     """Those whose values are not shown to people (nightjar/rules/masking.py)."""
+    paths: Mapping[str, FieldPath] = field(default_factory=_nothing)
+    """Where the value of a field stands in a record, if not at the key of its name."""
+    times: Mapping[str, WrittenTime] = field(default_factory=_nothing)
+    """How the times of a field are written, if that is declared."""
+
+    def path(self, name: str) -> FieldPath:
+        """Where the value of a field stands in a record."""
+        return self.paths.get(name) or FieldPath((name,))
+
+    def shown_place(self, name: str) -> str:
+        """The field, and where it is read from, for a person."""
+        return f"{name} ({self.paths[name]})" if name in self.paths else name
+
+    def record(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The record that has these values of fields at their places."""
+        return nested((self.path(name), value) for name, value in values.items()) if self.paths else dict(values)
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,11 +90,14 @@ class Stream:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and streams are sent to worker processes.
-        return _rebuilt, ({**vars(self), "fields": dict(self.fields)},)
+        return _rebuilt, ({**vars(self), **{name: dict(getattr(self, name)) for name in _MAPPINGS}},)
+
+
+_MAPPINGS = ("fields", "paths", "times")
 
 
 def _rebuilt(parts: dict[str, Any]) -> Stream:
-    return Stream(**{**parts, "fields": MappingProxyType(parts["fields"])})
+    return Stream(**{**parts, **{name: MappingProxyType(parts[name]) for name in _MAPPINGS}})
 
 
 def optional_field(name: str, kind: FieldType) -> str:
@@ -148,7 +176,10 @@ class _Declaration:
                 raise self.error(str(key), "is not a key of a stream", did_you_mean(str(key), _KEYS, "Keys are"))
 
     def stream(self) -> Stream:
-        fields, optional, sensitive = self.fields()
+        fields, marked = self.fields()
+        optional, sensitive = (frozenset(marked[mark]) for mark in _MARKS)
+        paths = self.paths(fields)
+        times = {name: self.written(name, kind) for name, kind in fields.items()}
         event_id, event_time = self.field_key("event_id", fields), self.field_key("event_time", fields)
         if fields[event_id].kind is not Kind.STRING:
             raise self.error(
@@ -185,10 +216,12 @@ class _Declaration:
             MappingProxyType(fields),
             optional,
             sensitive,
+            MappingProxyType(paths),
+            MappingProxyType({name: written for name, written in times.items() if written is not None}),
         )
 
-    def fields(self) -> tuple[dict[str, FieldType], frozenset[str], frozenset[str]]:
-        """The declared fields, which of them are optional, and which sensitive."""
+    def fields(self) -> tuple[dict[str, FieldType], dict[str, set[str]]]:
+        """The declared fields, and which of them have each of _MARKS."""
         declared = self.body.get("fields")
         if not isinstance(declared, Mapping) or not declared:
             raise self.error(
@@ -198,41 +231,71 @@ class _Declaration:
             )
         fields: dict[str, FieldType] = {}
         folded: dict[str, str] = {}
-        optional: set[str] = set()
-        sensitive: set[str] = set()
-        for name, written in declared.items():
+        marked = {mark: set[str]() for mark in _MARKS}
+        for name in declared:
             place = f"fields.{name}"
             if not is_usable_name(name):
-                remedy = "Use letters, digits and _, as in customer_id, and no word of SQL such as AND or CASE"
+                example = f"from = {json.dumps(str(FieldPath((str(name),))))}"
+                remedy = "Use letters, digits and _, as in customer_id, and no word of SQL such as AND or CASE. "
+                remedy += f'If records have this name: {{type = "string", {example}}}'
                 raise self.error(place, f"{name!r} cannot be the name of a field", remedy)
             if name.lower() in RESERVED_FIELDS:
                 raise self.error(place, "is reserved for nightjar's own columns", "Rename the field")
             if other := folded.get(name.lower()):
                 raise self.error(place, f"differs from {other!r} in case only", "Give one of the two another name")
             folded[name.lower()] = name
-            kind, marks = self.field(place, written)
-            optional |= {name} if "optional" in marks else set()
-            sensitive |= {name} if "sensitive" in marks else set()
+            written = self.keys_of(name)
+            for mark in _MARKS:
+                if not isinstance(value := written.get(mark, False), bool):
+                    raise self.error(f"{place}.{mark}", f"{value!r} is not true or false", "Write true or false")
+                marked[mark] |= {name} if value else set()
             try:
-                fields[name] = FieldType.parse(kind)
+                fields[name] = FieldType.parse(written.get("type", ""))
             except DeclarationError as refusal:
                 raise self.error(place, refusal.what, refusal.remedy) from None
-        return fields, frozenset(optional), frozenset(sensitive)
+        return fields, marked
 
-    def field(self, place: str, written: Any) -> tuple[Any, set[str]]:
-        """The written type, and which of `optional` and `sensitive` are true: "string", or
-        {type = "string", sensitive = true}."""
+    def keys_of(self, name: str) -> Mapping[str, Any]:
+        """A field's keys: "string" is short for {type = "string"}."""
+        written = self.body["fields"][name]
         if not isinstance(written, Mapping):
-            return written, set()
+            return {"type": written}
         for key in written:
             if key not in _FIELD_KEYS:
                 remedy = did_you_mean(str(key), _FIELD_KEYS, "Keys are")
-                raise self.error(f"{place}.{key}", "is not a key of a field", remedy)
-        marks = {key: written[key] for key in _FIELD_KEYS[1:] if key in written}
-        for key, value in marks.items():
-            if not isinstance(value, bool):
-                raise self.error(f"{place}.{key}", f"{value!r} is not true or false", "Write true or false")
-        return written.get("type", ""), {key for key, value in marks.items() if value}
+                raise self.error(f"fields.{name}.{key}", "is not a key of a field", remedy)
+        return written
+
+    def paths(self, fields: Iterable[str]) -> dict[str, FieldPath]:
+        """The fields that have a path, with it."""
+        paths: dict[str, FieldPath] = {}
+        for name in fields:
+            written = self.keys_of(name)
+            try:
+                path = FieldPath.parse(written["from"]) if "from" in written else FieldPath((name,))
+            except DeclarationError as refusal:
+                raise self.error(f"fields.{name}.from", refusal.what, refusal.remedy) from None
+            if other := next((other for other, theirs in paths.items() if path.conflicts_with(theirs)), None):
+                raise self.error(
+                    f"fields.{name}.from",
+                    f"{path} and {paths[other]}, of {other}, cannot both be in a record",
+                    "One is within the other, or what is an object for one is a list for the other",
+                )
+            paths[name] = path
+        return {name: path for name, path in paths.items() if path != FieldPath((name,))}
+
+    def written(self, name: str, kind: FieldType) -> WrittenTime | None:
+        """How the field's times are written, if that is declared."""
+        declared = {key: value for key, value in self.keys_of(name).items() if key in _TIME_KEYS}
+        if not declared:
+            return None
+        if kind.kind is not Kind.TIMESTAMP:
+            key = next(iter(declared))
+            raise self.error(f"fields.{name}.{key}", f"is for times, and {name} is {kind}", "Leave it out")
+        try:
+            return written_time(declared)
+        except NightjarError as refusal:
+            raise self.error(f"fields.{name}.{refusal.where}", refusal.what, refusal.remedy) from None
 
     def field_key(self, key: str, fields: Mapping[str, FieldType]) -> str:
         name = self.body.get(key)

@@ -42,10 +42,10 @@ def parse_timestamp(text: str, *, zone_required: bool) -> int | None:
         written = datetime(year, month, day, hour, minute, second, fraction, tzinfo=UTC)
     except ValueError:
         return None
-    offset = _offset_minutes(found[8])
+    offset = zone_offset(found[8])
     if offset is None:
         return None
-    instant = (written - EPOCH) // _MICROSECOND - offset * 60_000_000
+    instant = (written - EPOCH) // _MICROSECOND - offset
     return instant if MIN_TIMESTAMP <= instant <= MAX_TIMESTAMP else None
 
 
@@ -58,11 +58,16 @@ def local_timestamp(text: str, zone: ZoneInfo) -> int | None:
     written = parse_timestamp(text, zone_required=False)
     if found is None or found[8] is not None or written is None:
         return None
-    local = from_microseconds(written)
+    return in_zone(written, zone)
+
+
+def in_zone(local_time: int, zone: ZoneInfo) -> int | None:
+    """Microseconds since 1970-01-01 UTC of a time of that zone, given as if it were of UTC; else None, as above."""
+    local = from_microseconds(local_time)
     offsets = {local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1)}
     if len(offsets) > 1:
         return None
-    instant = written - offsets.pop() // _MICROSECOND
+    instant = local_time - offsets.pop() // _MICROSECOND
     return instant if MIN_TIMESTAMP <= instant <= MAX_TIMESTAMP else None
 
 
@@ -95,14 +100,15 @@ def timestamp_mistake(text: str, zone: ZoneInfo | None = None) -> str:
     return "write it like 2026-01-05T12:00:00Z"
 
 
-def _offset_minutes(zone: str | None) -> int | None:
+def zone_offset(zone: str | None) -> int | None:
+    """Microseconds by which a zone (`Z`, `±hh:mm`; None: UTC) is ahead of UTC; None if no zone is."""
     if zone is None or zone == "Z":
         return 0
     hours, minutes = int(zone[1:3]), int(zone[4:6])
     total = hours * 60 + minutes
     if minutes > 59 or total > _MAX_OFFSET:
         return None
-    return -total if zone[0] == "-" else total
+    return 60_000_000 * (-total if zone[0] == "-" else total)
 
 
 def microseconds(instant: datetime) -> int:

@@ -8,6 +8,7 @@ made-up events from one of Spark's sources; they write, and read again, clocks o
 from __future__ import annotations
 
 import math
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from nightjar.ingestion.kafka_source import record_columns
 from nightjar.rules.functions import Function
 from nightjar.rules.rulebook import Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import FieldType, Kind
 from nightjar.storage.paths import AnyPath, remove_tree, spark_name
 from nightjar.streaming.buckets.output_records import RECORDS
@@ -53,6 +55,8 @@ _GROUPS = (1, 20, 300, 2, 40)
 # Rows from this on have values that the engine stores differently: numbers beyond 32 bits, and NULL where allowed.
 _OTHERS_FROM = 2 * _ROWS
 _BEYOND_32_BITS = 1 << 32
+# In a record, before the number of the field whose value stands there.
+_PLACE = "nightjar-warm-up:"
 _HEADERS = "array<struct<key string, value binary>>"
 
 # A slow machine needs a second per batch; beyond this (seconds) real traffic may compile the rest.
@@ -145,7 +149,8 @@ def _made_up_group(stream: Stream, numbers: Sequence[int]) -> pa.Table:
     """Events as frames.SCHEMA."""
     now = time.time_ns() // 1000
     events = ({name: _made_up_value(stream, name, number, now) for name in stream.fields} for number in numbers)
-    records = [Record(number, now, ascii_json(event)) for number, event in zip(numbers, events, strict=True)]
+    made = zip(numbers, events, strict=True)
+    records = [Record(number, now, ascii_json(stream.record(event))) for number, event in made]
     return table([as_records(stream.topic, records)])
 
 
@@ -156,7 +161,7 @@ def _made_up_value(stream: Stream, name: str, number: int, now: int) -> object:
         case Kind.STRING:
             return f"w{number if name == stream.event_id else number % 10}"
         case Kind.TIMESTAMP:
-            return now // 1000
+            return iso_text(now) if name in stream.times else now // 1000
         case Kind.DECIMAL:
             return number % 10
         case Kind.INT64:
@@ -174,9 +179,7 @@ def made_up(rows: DataFrame, streams: Sequence[Stream]) -> DataFrame:
     for at, stream in enumerate(streams):
         mine = number % len(streams) == at
         topic = F.when(mine, F.lit(stream.topic)).otherwise(topic)
-        value = F.when(
-            mine, F.to_json(F.struct(*(_field(stream, name).alias(name) for name in stream.fields)))
-        ).otherwise(value)
+        value = F.when(mine, _record(stream)).otherwise(value)
     return rows.select(
         topic.alias("topic"),
         F.lit(0).alias("partition"),
@@ -187,12 +190,26 @@ def made_up(rows: DataFrame, streams: Sequence[Stream]) -> DataFrame:
     )
 
 
+def _record(stream: Stream) -> Column:
+    """The JSON of an event, its values at their places."""
+    names = list(stream.fields)
+    form = ascii_json(stream.record({name: f"{_PLACE}{at}" for at, name in enumerate(names)})).decode()
+    parts = re.split(f'"{_PLACE}([0-9]+)"', form)
+    return F.concat(*(_field(stream, names[int(part)]) if at % 2 else F.lit(part) for at, part in enumerate(parts)))
+
+
 def _field(stream: Stream, name: str) -> Column:
+    """The JSON of a value."""
     kind, number = stream.fields[name], F.col("value")
     made = _value(kind, number, of_each=name == stream.event_id)
+    if name in stream.times:
+        made = F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+    text = made.cast("string")
+    if kind.kind is Kind.STRING or name in stream.times:
+        text = F.concat(F.lit('"'), text, F.lit('"'))
     if name not in stream.optional:
-        return made
-    return F.when((number < _OTHERS_FROM) | (F.floor(number / 8) % 2 == 0), made)
+        return text
+    return F.when((number < _OTHERS_FROM) | (F.floor(number / 8) % 2 == 0), text).otherwise(F.lit("null"))
 
 
 def _value(kind: FieldType, number: Column, *, of_each: bool) -> Column:

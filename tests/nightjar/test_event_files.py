@@ -359,3 +359,72 @@ def test_epoch_seconds_are_suspected(tmp_path: Path, times: list[int], expected:
     pq.write_table(table, tmp_path / "e.parquet")
     doubt = doubtful_times(read_events(tmp_path / "e.parquet", STREAM), STREAM)
     assert doubt is None if expected is None else re.search(expected, doubt or "")
+
+
+PLACED: Stream = streams_from_mapping(
+    {
+        "s": {
+            "event_id": "id",
+            "event_time": "at",
+            "entities": ["who"],
+            "fields": {
+                "id": {"type": "string", "from": "meta.id"},
+                "at": {"type": "timestamp", "from": "meta.at", "unit": "s"},
+                "who": "string",
+                "price": {"type": "decimal(12,2)", "from": "items[1].price", "optional": True},
+                "day": {"type": "timestamp", "format": "%d.%m.%Y", "zone": "Europe/Berlin"},
+            },
+        }
+    },
+    "test",
+)["s"]
+MIDNIGHT = datetime(2026, 1, 4, 23, tzinfo=UTC)
+
+
+def placed(tmp_path: Path, suffix: str) -> Path:
+    """Two events as records have them."""
+    items = [{"price": Decimal("1.00")}, {"price": Decimal("2.50")}]
+    rows = [
+        {"meta": {"id": "1", "at": 1767614400.5}, "who": "a", "items": items, "day": "05.01.2026"},
+        {"meta": {"id": "2", "at": 1767614400}, "who": None, "items": items[:1], "day": "05.01.2026"},
+    ]
+    path = tmp_path / f"events{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("\n".join(json.dumps(row, default=str) for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_values_are_read_at_their_places(tmp_path: Path, suffix: str) -> None:
+    assert read_events(placed(tmp_path, suffix), PLACED).to_pylist() == [
+        {"id": "1", "at": NOON.replace(microsecond=500_000), "who": "a", "price": Decimal("2.50"), "day": MIDNIGHT},
+        {"id": "2", "at": NOON, "who": None, "price": None, "day": MIDNIGHT},
+    ]
+
+
+@pytest.mark.parametrize("header", ["id,at,who,price,day", "meta.id,meta.at,who,items[1].price,day"])
+def test_a_column_has_the_name_of_the_field_or_of_its_place(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text(f"{header}\n1,1767614400,a,2.50,05.01.2026\n2,2026-01-05T12:00:00Z,a,,05.01.2026\n")
+    found = read_events(path, PLACED)
+    assert found["at"].to_pylist() == [NOON, NOON]
+    assert found["price"].to_pylist() == [Decimal("2.50"), None]
+    assert found["day"].to_pylist() == [MIDNIGHT, MIDNIGHT]
+
+
+def test_a_time_that_is_written_otherwise_is_refused_with_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text("id,at,who,day\n1,1767614400,a,05.01.2026\n2,1767614400,a,2026-01-05\n")
+    with pytest.raises(EventsError, match=r"row 2: day .*write it like %d\.%m\.%Y"):
+        read_events(path, PLACED)
+
+
+def test_a_column_without_the_place_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"meta": ["x"], "who": ["a"], "day": ["05.01.2026"]}), tmp_path / "events.parquet")
+    with pytest.raises(EventsError, match=r"meta has no meta\.id"):
+        read_events(tmp_path / "events.parquet", PLACED)
+    (tmp_path / "events.csv").write_text("who,day\na,05.01.2026\n")
+    with pytest.raises(EventsError, match=r"has no column id \(meta\.id\)"):
+        read_events(tmp_path / "events.csv", PLACED)

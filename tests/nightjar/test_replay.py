@@ -28,6 +28,7 @@ from nightjar.rules.events import Reason, Rejection, check_skew, parse_event
 from nightjar.rules.streams import SHIPPED, Stream, load_streams, streams_from_mapping
 from nightjar.rules.timestamps import microseconds
 from tests.support.command import run
+from tests.support.nested_stream import NESTED
 from tests.support.topics import TestTopics
 
 STREAM = load_streams()["transactions"]
@@ -159,16 +160,20 @@ def judged(value: bytes, stream: Stream, arrival: int) -> object:
     return event if isinstance(event, Rejection) else check_skew(event[stream.event_time], arrival, stream)
 
 
-@pytest.mark.parametrize("stream", [*load_streams().values(), ALL_TYPES, OPTIONAL], ids=lambda stream: stream.name)
+@pytest.mark.parametrize(
+    "stream", [*load_streams().values(), ALL_TYPES, OPTIONAL, NESTED], ids=lambda stream: stream.name
+)
 def test_every_form_has_its_reason_for_every_type_of_field(stream: Stream) -> None:
     """All ways of being malformed are what they say for streams of any field types."""
     good = {name: 1 if kind.is_number else "text" for name, kind in stream.fields.items()}
     good[stream.event_time] = 1_767_614_400_000
     good |= {name: True for name, kind in stream.fields.items() if str(kind) == "boolean"}
+    good |= dict.fromkeys(stream.times, "2026-01-05T12:00:00Z")
+    record = json.dumps(stream.record(good)).encode()
     arrival = 1_767_614_400_000_000
-    assert judged(json.dumps(good).encode(), stream, arrival) is None
+    assert judged(record, stream, arrival) is None
     for number, form in enumerate(forms(stream)):
-        value = malformed(form, stream, json.dumps(good).encode(), number, arrival)
+        value = malformed(form, stream, record, number, arrival)
         found = judged(value, stream, arrival)
         assert isinstance(found, Rejection), form.name
         assert found.reason == form.reason, form.name
@@ -195,6 +200,15 @@ def test_every_type_of_field_survives_the_json() -> None:
 
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+def test_values_are_sent_at_their_places() -> None:
+    given = {"id": "1", "who": "ann", "amount": Decimal("12.50"), "second": Decimal("0.25"), "fee": None, "sku": "é"}
+    rows = [{**given, **dict.fromkeys(NESTED.times, NOON)}, {**given, "id": "2", "who": None, "at": NOON}]
+    plan = replay_plan(pa.Table.from_pylist(rows, NESTED.schema), NESTED, ReplayOptions())
+    sent = [parse_event(value, NESTED) for value in plan["value"].to_pylist()]
+    times = [{name: row.get(name) and microseconds(row[name]) for name in NESTED.times} for row in rows]
+    assert sent == [row | of for row, of in zip(rows, times, strict=True)]
 
 
 def test_shifted_times_begin_now_and_shrink_with_the_speed() -> None:

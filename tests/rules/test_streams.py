@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from nightjar.rules.errors import DeclarationError
+from nightjar.rules.field_paths import FieldPath
 from nightjar.rules.streams import load_streams, streams_from_mapping
 from nightjar.rules.types import STRING, TIMESTAMP, FieldType, decimal
+from tests.support.nested_stream import NESTED
 
 DECLARATION: dict[str, Any] = {
     "clicks": {
@@ -70,6 +72,41 @@ def test_a_field_may_be_declared_optional() -> None:
     assert pickle.loads(pickle.dumps(stream)) == stream  # noqa: S301
 
 
+def test_a_field_may_stand_elsewhere_and_be_written_otherwise() -> None:
+    assert NESTED.path("amount") == FieldPath(("payment", "amount", "value"))
+    assert NESTED.path("local") == FieldPath(("local",))
+    assert (NESTED.shown_place("at"), NESTED.shown_place("local")) == ("at (meta.times[1])", "local")
+    assert NESTED.times.keys() == {"at", "local", "logged", "day", "berlin"}
+    values = {name: name for name in NESTED.fields}
+    record = NESTED.record(values)
+    assert {name: NESTED.path(name).value(record) for name in values} == values
+    assert record["prices"] == [None, "second"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "remedy"),
+    [
+        ({"n": {"type": "int64", "from": "a..b"}}, "fields.n.from", "payment.amount"),
+        ({"n": {"type": "int64", "from": ["a"]}}, "fields.n.from", "payment.amount"),
+        ({"n": {"type": "int64", "from": "user.age"}}, "fields.n.from", "within the other"),
+        ({"n": {"type": "int64", "from": "x[0]"}, "m": {"type": "int64", "from": "x.y"}}, "fields.m.from", "a list"),
+        ({"n": {"type": "int64", "unit": "s"}}, "fields.n.unit", "Leave it out"),
+        ({"t": {"type": "timestamp", "unit": "m"}}, "fields.t.unit", "s, ms, us, ns"),
+        ({"t": {"type": "timestamp", "zone": "Mars"}}, "fields.t.zone", "Europe/Berlin"),
+        ({"t": {"type": "timestamp", "format": "%Y-%m-%d"}}, "fields.t.format", "Add `zone`"),
+        ({"t": {"type": "timestamp", "formats": "%Y-%m-%d"}}, "fields.t.formats", "Did you mean format?"),
+        ({"order.by": "string"}, "fields.order.by", 'from = "\\"order.by\\""'),
+    ],
+)
+def test_a_place_that_no_record_has_is_refused(fields: dict[str, Any], place: str, remedy: str) -> None:
+    declared = copy.deepcopy(DECLARATION)
+    declared["clicks"]["fields"] |= fields
+    with pytest.raises(DeclarationError) as refused:
+        streams_from_mapping(declared, "test")
+    assert refused.value.where == f"test: streams.clicks.{place}"
+    assert remedy in refused.value.remedy
+
+
 def test_events_from_before_a_field_was_declared_have_null_for_it() -> None:
     """In the declared order, before whatever else stands beside the fields."""
     stream = streams_from_mapping(DECLARATION, "test")["clicks"]
@@ -91,8 +128,8 @@ def test_omitted_keys_have_defaults() -> None:
 
 def test_a_stream_travels_to_another_process() -> None:
     """A pickled stream comes back equal."""
-    stream = load_streams()["logins"]
-    assert pickle.loads(pickle.dumps(stream)) == stream  # noqa: S301
+    for stream in (load_streams()["logins"], NESTED):
+        assert pickle.loads(pickle.dumps(stream)) == stream  # noqa: S301
 
 
 MISSING = object()

@@ -9,8 +9,8 @@ import typer
 
 from nightjar.cli.context import Context
 from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown
-from nightjar.files.zones import zone_named
 from nightjar.rules.errors import NightjarError, SettingsError
+from nightjar.rules.zones import zone_named
 
 
 def register(app: typer.Typer) -> None:

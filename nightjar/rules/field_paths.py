@@ -1,0 +1,142 @@
+"""Paths into a JSON record: where the value of a declared field stands, as in `payment.items[0].price`.
+
+A step is a key, or an index into a list from 0. A key with a point, a bracket or a leading `$` is quoted:
+`"user.name".first`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nightjar.rules.errors import DeclarationError
+
+# What a record has in the place of a value: nothing; or no object, or no list, on the way to it.
+ABSENT, BLOCKED = object(), object()
+
+_MAX_INDEX = 999
+_MAX_STEPS = 50
+_STEP = re.compile(r'(?P<dot>\.)?(?:"(?P<quoted>[^"]+)"|(?P<key>[^.\[\]"\s$][^.\[\]"]*))|\[(?P<index>[0-9]{1,4})\]')
+_BARE = re.compile(r'[^.\[\]"\s$][^.\[\]"]*')
+_REMEDY = 'Write it like payment.amount, items[0].price or "user.name"."first.name"'
+
+
+@dataclass(frozen=True)
+class FieldPath:
+    """The steps from a record to a value: keys of objects, and indices of lists."""
+
+    steps: tuple[str | int, ...]
+
+    @classmethod
+    def parse(cls, text: object) -> FieldPath:
+        """The path that a text spells; DeclarationError if none."""
+        if not isinstance(text, str) or not text:
+            raise DeclarationError(f"{text!r} is not a path", remedy=_REMEDY)
+        steps: list[str | int] = []
+        at = 0
+        while at < len(text):
+            found = _STEP.match(text, at)
+            if found is None or (found["index"] is None and bool(found["dot"]) != bool(steps)):
+                raise DeclarationError(f"{text!r} is not a path, from {text[at:]!r} on", remedy=_REMEDY)
+            at = found.end()
+            if found["index"] is None:
+                steps.append(found["quoted"] or found["key"])
+            elif not steps:
+                raise DeclarationError(
+                    f"{text!r} begins with an index", remedy="A record is an object: begin with a key"
+                )
+            elif int(found["index"]) > _MAX_INDEX:
+                raise DeclarationError(f"{text!r} has an index above {_MAX_INDEX}", remedy=_REMEDY)
+            else:
+                steps.append(int(found["index"]))
+        if len(steps) > _MAX_STEPS:
+            raise DeclarationError(f"{text!r} has more than {_MAX_STEPS} steps", remedy=_REMEDY)
+        return cls(tuple(steps))
+
+    def __str__(self) -> str:
+        return _spelled(self.steps)
+
+    @property
+    def key(self) -> str:
+        """The last key."""
+        return next(step for step in reversed(self.steps) if isinstance(step, str))
+
+    @property
+    def is_element(self) -> bool:
+        """Whether the value is an element of a list."""
+        return isinstance(self.steps[-1], int)
+
+    def value(self, record: Mapping[str, Any]) -> Any:
+        """The value of a record; ABSENT, or BLOCKED. On the way through null it is None."""
+        value: Any = record
+        for step in self.steps:
+            if isinstance(step, str):
+                if not isinstance(value, dict):
+                    return None if value is None else BLOCKED
+                value = value.get(step, ABSENT)
+            elif not isinstance(value, list):
+                return None if value is None else BLOCKED
+            else:
+                value = value[step] if step < len(value) else ABSENT
+            if value is ABSENT:
+                return ABSENT
+        return value
+
+    def changed(self, record: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+        """A copy of a record with the value changed, if it has one."""
+        if self.value(record) in (ABSENT, BLOCKED):
+            return record
+        copy: Any = {**record}
+        within = copy
+        for step in self.steps[:-1]:
+            within[step] = {**within[step]} if isinstance(within[step], dict) else [*within[step]]
+            within = within[step]
+        within[self.steps[-1]] = change(within[self.steps[-1]])
+        changed: dict[str, Any] = copy
+        return changed
+
+    def obstacle(self, record: Mapping[str, Any]) -> str:
+        """What blocks the way, in words."""
+        for at, step in enumerate(self.steps):
+            before = FieldPath(self.steps[:at])
+            if not isinstance(before.value(record), dict if isinstance(step, str) else list):
+                return f"{before} is not {'an object' if isinstance(step, str) else 'a list'}"
+        raise ValueError(f"nothing blocks {self}")
+
+    def conflicts_with(self, other: FieldPath) -> bool:
+        """Whether no record has values at both: one leads through the other, or what is an object here is a list
+        there."""
+        for mine, theirs in zip(self.steps, other.steps, strict=False):
+            if mine != theirs:
+                return isinstance(mine, str) != isinstance(theirs, str)
+        return len(self.steps) != len(other.steps)
+
+
+def nested(values: Iterable[tuple[FieldPath, Any]]) -> dict[str, Any]:
+    """The record that has these values, and null at the other elements of its lists. No two of the paths conflict."""
+    record: dict[str, Any] = {}
+    for path, value in values:
+        within: Any = record
+        for at, step in enumerate(path.steps):
+            if isinstance(step, int):
+                within += [None] * (step + 1 - len(within))
+            if at + 1 == len(path.steps):
+                within[step] = value
+                continue
+            held = within.get(step) if isinstance(step, str) else within[step]
+            if held is None:
+                held = within[step] = {} if isinstance(path.steps[at + 1], str) else []
+            within = held
+    return record
+
+
+def _spelled(steps: Iterable[str | int]) -> str:
+    text = ""
+    for step in steps:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += ("." if text else "") + (step if _BARE.fullmatch(step) else f'"{step}"')
+    return text
