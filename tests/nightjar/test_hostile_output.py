@@ -120,6 +120,10 @@ class Scenario:
     alone: bool = False
 
 
+def _infer(ground: Ground) -> list[str]:
+    return ["stream", "infer", ground.file("e.jsonl", json.dumps({HOSTILE: HOSTILE}))]
+
+
 def _taken_port(ground: Ground) -> list[str]:
     taken = socket.socket()
     taken.bind(("127.0.0.1", 0))
@@ -356,6 +360,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "simulate": [Scenario(_case, 1)],
     "status": [Scenario(_status, 0, kafka=True)],
     "stream": [Scenario(_no_broker("stream"), 2, shown="[/x]", alone=True)],
+    "stream infer": [Scenario(_infer, 0, shown=":bomb:\\U0000001b[2J")],
     "stream rebuild": [Scenario(_locked("stream", "rebuild"), 2, shown=printable(NAME))],
     "topics": [Scenario(lambda _: ["topics", "--acls", "--principal", f"job=User:{HOSTILE}"], 0)],
     "topics add-logins": [Scenario(lambda _: ["topics", "add-logins", f"{NAME}=x"], 2, shown="[conceal]b")],

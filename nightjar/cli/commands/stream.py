@@ -1,5 +1,6 @@
-"""`nightjar stream`: runs the job in the foreground, or rebuilds its checkpoint."""
+"""`nightjar stream`: runs the job in the foreground, rebuilds its checkpoint, or declares a stream from examples."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -64,3 +65,26 @@ def rebuild(
     )
     if Context().settings.buckets not in (None, done.buckets):
         context.console.print(f"It has {done.buckets} buckets: set buckets = {done.buckets} before `nightjar stream`.")
+
+
+@app.command()
+def infer(
+    file: Annotated[Path | None, typer.Argument(help="A file with a JSON object in each line.")] = None,
+    topic: Annotated[str | None, typer.Option(help="A topic, whose newest records are the examples.")] = None,
+    name: Annotated[str | None, typer.Option(help="Of the stream; else that of the topic or file.")] = None,
+    records: Annotated[int, typer.Option(min=1, help="How many examples to look at.")] = 1000,
+) -> None:
+    """Print the declaration of a stream, made from example records, with what is doubtful as comments.
+
+    It is meant to be read and corrected: append it to the file that the setting `streams` names.
+    """
+    from nightjar.operations.infer import declaration, file_examples, stream_name, topic_examples
+    from nightjar.rules.errors import SettingsError
+    from nightjar.terminal.console import lines
+
+    context = Context()
+    if (file is None) == (topic is None):
+        raise SettingsError("give a file or a topic", where="stream infer", remedy="As in --topic transfers")
+    found = file_examples(file, records) if file is not None else topic_examples(context.settings, str(topic), records)
+    origin = topic or str(file and file.stem)
+    context.console.print(lines(declaration(found, name or stream_name(origin), topic or origin)), soft_wrap=True)
