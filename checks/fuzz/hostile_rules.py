@@ -285,6 +285,7 @@ class HostileRules:
                     lambda: f"CAST({again('number')} AS DOUBLE)",
                     lambda: f"LENGTH({again('string')})",
                     lambda: f"{rng.choice(_PARTS)}({again('timestamp')})",
+                    lambda: f"{rng.choice(_PARTS)}({again('timestamp')} AT TIME ZONE '{rng.choice(_ZONES)}')",
                     lambda: f"EXTRACT({rng.choice((*_PARTS, 'EPOCH', 'ISODOW'))} FROM {again('timestamp')})",
                     lambda: f"COALESCE({again('number')}, {again('number')})",
                     lambda: f"CASE WHEN {again('boolean')} THEN {again('number')} END",
@@ -407,6 +408,7 @@ _NOTABLE = b"{}[]\",:\\ -&*!|>'%@`#?\n\t\x00\xff0"
 _NO_RULES = (
     b"", b" ", b"null", b"[]", b"{}", b"5", b'"x"', b"NaN", b"1" * 5000, b'{"x": 1e999}', b"\xff", b"- a\n- b",
 )  # fmt: skip
+_ZONES = ("Europe/Berlin", "America/New_York", "UTC", "Nowhere", "+02:00")
 _PARTS = ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "DAYOFWEEK", "DAYOFYEAR", "QUARTER", "MINUTE", "SECOND")
 _KEYS = (
     "id", "stream", "state", "group_by", "where", "measures", "when", "severity", "description", "effective",

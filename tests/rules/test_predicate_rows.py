@@ -79,6 +79,8 @@ EXPRESSIONS = [
     *(f"EXTRACT({part} FROM seen)" for part in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")),
     *(f"EXTRACT({part} FROM seen)" for part in ("DAYOFWEEK", "ISODOW", "DAYOFYEAR")),
     "EXTRACT(EPOCH FROM seen) / 60",
+    *(f"HOUR(seen AT TIME ZONE '{zone}')" for zone in ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "UTC")),
+    *(f"{part}(seen AT TIME ZONE 'Pacific/Apia')" for part in ("YEAR", "WEEK", "DAYOFWEEK", "DAYOFYEAR", "MINUTE")),
     "flag",
     "NOT flag",
     "flag AND small > 0",

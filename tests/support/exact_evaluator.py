@@ -10,12 +10,13 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from nightjar.rules.predicates.nodes import DOUBLE, Node, Op
-from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, from_microseconds, microseconds
 
 _COMPARED: dict[Op, Callable[[Any, Any], bool]] = {
     Op.EQ: operator.eq,
@@ -26,6 +27,7 @@ _COMPARED: dict[Op, Callable[[Any, Any], bool]] = {
     Op.GE: operator.ge,
 }
 _CALCULATED: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: operator.add, Op.SUB: operator.sub, Op.MUL: operator.mul}
+_FIRST_CHANGE, _LAST_CHANGE = (microseconds(datetime(year, 12, 31, tzinfo=UTC)) for year in (1, 2099))
 _PARTS: dict[str, Callable[[datetime], int]] = {
     "YEAR": lambda at: at.year,
     "QUARTER": lambda at: (at.month + 2) // 3,
@@ -108,6 +110,12 @@ def _applied(node: Node, values: list[Any]) -> Any:
             return first.upper()
         case Op.LENGTH:
             return len(first)
+        case Op.LOCAL:
+            # from 2100 on clocks stay as they are
+            known = from_microseconds(max(min(first, _LAST_CHANGE), _FIRST_CHANGE))
+            offset = known.astimezone(ZoneInfo(node.value)).utcoffset()
+            assert offset is not None
+            return max(min(first + offset // timedelta(microseconds=1), MAX_TIMESTAMP), MIN_TIMESTAMP)
         case Op.PART:
             return first if node.value == "EPOCH" else _PARTS[node.value](from_microseconds(first))
     raise AssertionError(node.op)

@@ -39,6 +39,7 @@ from nightjar.rules.predicates.nodes import (
 )
 from nightjar.rules.predicates.parsing import MAX_DEPTH, too_deep
 from nightjar.rules.predicates.source import Source
+from nightjar.rules.predicates.zones import is_zone
 from nightjar.rules.timestamps import MAX_TIMESTAMP, parse_timestamp
 from nightjar.rules.types import FieldType
 
@@ -104,6 +105,7 @@ _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Literal: frozenset({"this", "is_string"}),
     exp.Like: frozenset({"this", "expression", "negate"}),
     exp.Is: frozenset({"this", "expression", "negate"}),
+    exp.AtTimeZone: frozenset({"this", "zone"}),
 }
 _NEEDED = "Give it a value of that type"
 _COMMON_PARTS = frozenset({"this", "expression"})
@@ -161,6 +163,7 @@ class _Analysis:
             exp.Length: self.length,
             exp.Extract: self.extract,
             exp.Cast: self.cast,
+            exp.AtTimeZone: self.local,
             **dict.fromkeys(_COMPARISONS, self.comparison),
             **dict.fromkeys(_ARITHMETIC, self.arithmetic),
             **dict.fromkeys(_PARTS, self.part),
@@ -426,12 +429,29 @@ class _Analysis:
         return self.part_of(_PARTS[type(tree)], tree.this, depth)
 
     def part_of(self, part: str, tree: exp.Expr, depth: int) -> Node:
-        value = self.node(tree, depth + 1)
+        if isinstance(tree, exp.AtTimeZone) and part != "EPOCH":
+            value = self.node(tree.this, depth + 1)
+            if value.type == TIMESTAMP:
+                value = Node(Op.LOCAL, TIMESTAMP, (value,), self.zone(tree))
+        else:
+            value = self.node(tree, depth + 1)
         if value.type != TIMESTAMP:
             raise self.error(tree, f"{part} needs a timestamp and this is {value.type.family.value}", _NEEDED)
         # A timestamp is stored as seconds since 1970 with six decimal digits.
         kind = exact(PARTS[part], 6 if part == "EPOCH" else 0)
         return Node(Op.PART, kind, (value,), part)
+
+    def local(self, tree: exp.AtTimeZone, _depth: int) -> Node:
+        """Elsewhere than in a part, where another time would look like a point in time."""
+        remedy = "Write it within a part, as in HOUR(event_time AT TIME ZONE 'Europe/Berlin')"
+        raise self.error(tree, "AT TIME ZONE is for the parts of a time", remedy)
+
+    def zone(self, tree: exp.AtTimeZone) -> str:
+        name = tree.args["zone"]
+        if not (isinstance(name, exp.Literal) and name.is_string and is_zone(name.this)):
+            remedy = "Write one of the IANA time zone database, as in 'Europe/Berlin' or 'UTC'"
+            raise self.error(tree, f"{name.sql()} is not a time zone", remedy)
+        return str(name.this)
 
     # Types
 

@@ -16,6 +16,7 @@ import polars as pl
 
 from nightjar.rules.predicates.doubles import divide, to_double
 from nightjar.rules.predicates.nodes import BOOLEAN, DOUBLE, STRING, Family, Node, Op
+from nightjar.rules.predicates.zones import shown
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
@@ -100,6 +101,8 @@ def _build(node: Node) -> pl.Expr:
             return _build(node.args[0]).str.to_uppercase()
         case Op.LENGTH:
             return _build(node.args[0]).str.len_chars().cast(pl.Int64)
+        case Op.LOCAL:
+            return shown(_build(node.args[0]), str(node.value))
         case Op.PART:
             return _part(_build(node.args[0]), str(node.value))
         case Op.CASE:

@@ -233,6 +233,8 @@ def _shown(node: Node) -> str:
         return str(node.value)
     if node.op is Op.PART:
         return f"{node.value}({_shown(node.args[0])})"
+    if node.op is Op.LOCAL:
+        return f"{_shown(node.args[0])} AT TIME ZONE '{node.value}'"
     if node.op in (Op.RESCALE, Op.TO_DOUBLE):
         return _shown(node.args[0])
     if node.op in _NAMED:

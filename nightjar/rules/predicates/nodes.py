@@ -111,6 +111,7 @@ class Op(Enum):
     UPPER = "upper"
     LENGTH = "length"
     PART = "part"  # the part of a timestamp
+    LOCAL = "local"  # the zone of whose clocks a timestamp is read, as if they showed UTC
     CASE = "case"  # condition, value, condition, value, …, default
     COALESCE = "coalesce"
 

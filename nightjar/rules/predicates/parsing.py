@@ -145,6 +145,7 @@ _SPELLINGS = frozenset(
         "%",
     }
 )
+_ZONE = ("AT", "TIME", "ZONE")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 EXTRACTED = frozenset(
     {
@@ -180,6 +181,7 @@ _REMEDIES = {
     "~~": "Write LIKE",
     "ISODOW": "Write DAYOFWEEK, where 1 is Sunday",
     "INTERVAL": _SECONDS_BETWEEN,
+    "TIME": "A zone is written HOUR(event_time AT TIME ZONE 'Europe/Berlin'), its name in single quotes",
 }
 # Functions of other dialects for the time between two points in time.
 _DIFFERENCES = frozenset({"AGE", "DATEDIFF", "DATE_DIFF", "TIMEDIFF", "TIMESTAMPDIFF", "TIMESTAMP_DIFF", "TIME_DIFF"})
@@ -305,7 +307,7 @@ def _refusals(
             "Write a field without quotes, and a string in single quotes",
         )
         return
-    if token.text in columns and _is_column(tokens, at):
+    if (token.text in columns and _is_column(tokens, at)) or _names_zone(tokens, at):
         return
     written = source.text[position : position + length]
     if token.token_type not in _ALLOWED or (strict and not _is_documented(tokens, at, written)):
@@ -349,8 +351,20 @@ def _ends_operand(token: Token) -> bool:
     return token.token_type in operands or token.token_type not in _ALLOWED
 
 
+def _names_zone(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a word is one of `AT TIME ZONE` before a text."""
+    starts = (start for start in range(at - 2, at + 1) if start > 0 and start + len(_ZONE) < len(tokens))
+    return any(
+        tokens[start + len(_ZONE)].token_type is TokenType.STRING
+        and all(tokens[start + n].text.upper() == word for n, word in enumerate(_ZONE))
+        for start in starts
+    )
+
+
 def _is_column(tokens: Sequence[Token], at: int) -> bool:
     """Whether a word with the name of a field is that field, not a function, a literal's type or a cast's target."""
+    if _names_zone(tokens, at):
+        return False
     quoted = tokens[at].token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER)
     if quoted or not is_usable_name(tokens[at].text):
         return False
