@@ -66,6 +66,11 @@ PLACED = {
     "fields": {
         name: {**(kind if isinstance(kind, dict) else {"type": kind}), **_PLACES.get(name, {})}
         for name, kind in READINGS["fields"].items()
+    }
+    | {
+        "payer": {"sql": "LOWER(who)"},
+        "hour": {"sql": "HOUR(at AT TIME ZONE 'Europe/Berlin')"},
+        "twice": {"sql": "2 * fee"},
     },
 }
 

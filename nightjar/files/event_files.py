@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from nightjar.files.event_columns import MisfitError, as_declared
 from nightjar.files.quotes import open_quote
+from nightjar.rules.derived import with_derived
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.event_values import JsonNumber, mistake, typed
-from nightjar.rules.events import Rejection, parse_event
+from nightjar.rules.events import Rejection, parse_recorded, recorded_table
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import NO_ZONE, SECONDS_AS_MILLISECONDS, iso_text
@@ -52,7 +53,7 @@ class _Reading:
     @property
     def kinds(self) -> dict[str, FieldType]:
         """The types of the columns to read."""
-        return {**self.stream.fields, ARRIVAL: TIMESTAMP} if self.arrivals else dict(self.stream.fields)
+        return {**self.stream.recorded, **({ARRIVAL: TIMESTAMP} if self.arrivals else {})}
 
 
 def read_events(path: Path, stream: Stream, *, zone: ZoneInfo | None = None, arrivals: bool = False) -> pa.Table:
@@ -188,7 +189,7 @@ def _csv(path: Path, reading: _Reading, given: Mapping[str, str | None]) -> pa.T
 
 
 def _json_lines(path: Path, reading: _Reading, _: Mapping[str, str | None]) -> pa.Table:
-    schema = reading.stream.schema.append(pa.field(ARRIVAL, TIMESTAMP.arrow))
+    schema = recorded_table([], reading.stream).schema.append(pa.field(ARRIVAL, TIMESTAMP.arrow))
     tables = []
     rows: list[dict[str, object]] = []
     with_arrival: bool | None = None
@@ -198,7 +199,7 @@ def _json_lines(path: Path, reading: _Reading, _: Mapping[str, str | None]) -> p
             if not record.strip():
                 continue
             where = f"{path}: line {number}"
-            event = parse_event(record, reading.stream, reading.zone)
+            event = parse_recorded(record, reading.stream, reading.zone)
             if isinstance(event, Rejection):
                 remedy = _ZONE_REMEDY if NO_ZONE in event.detail else "Fix or remove the line"
                 raise EventsError(f"{event.reason}: {event.detail}", where=where, remedy=remedy)
@@ -211,7 +212,7 @@ def _json_lines(path: Path, reading: _Reading, _: Mapping[str, str | None]) -> p
             if len(rows) == _JSON_LINES_AT_ONCE:
                 tables.append(pa.Table.from_pylist(rows, schema))
                 rows = []
-    table = pa.concat_tables([*tables, pa.Table.from_pylist(rows, schema)])
+    table = with_derived(pa.concat_tables([*tables, pa.Table.from_pylist(rows, schema)]), reading.stream)
     return table if with_arrival else table.drop_columns([ARRIVAL])
 
 
@@ -236,7 +237,7 @@ def _wanted(where: str, reading: _Reading, names: list[str], given: Iterable[str
     """Those of the columns that are read."""
     stream = reading.stream
     columns = {name: _column_of(name, names, stream) for name in reading.kinds}
-    for name in stream.fields:
+    for name in stream.recorded:
         if columns[name] is None and name not in given and name not in stream.optional:
             raise EventsError(
                 f"has no column {stream.shown_place(name)}, which stream {stream.name} declares",
@@ -301,7 +302,9 @@ def _declared(table: pa.Table, reading: _Reading, where: str, given: Mapping[str
                 where=f"{where}: {row}{name} ({values.type})",
                 remedy=_ZONE_REMEDY if misfit.zone_missing else remedy,
             ) from None
-    return stream.completed(pa.table(columns))
+    missing = stream.recorded.keys() - columns.keys()
+    absent = {name: pa.nulls(table.num_rows, stream.fields[name].arrow) for name in missing}
+    return stream.completed(with_derived(pa.table(columns | absent), stream))
 
 
 def first_line(error: Exception) -> str:

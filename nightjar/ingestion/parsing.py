@@ -1,10 +1,11 @@
 """Parses Kafka records to typed events, column by column.
 
 How it works: msgspec decodes each record's JSON once; then the values of each field become an Arrow column. A value for
-which this could differ from `nightjar.rules.events.parse_event` is in doubt: another JSON type than the field's usual
-one, a number too long for a double, a time not in the plain format. Such records, and those that msgspec cannot decode,
-are parsed again by `parse_event` itself; as are a few records, for which operations on columns take longer. So the two
-parsers agree by construction; tests give both the same input.
+which this could differ from `nightjar.rules.events.parse_recorded` is in doubt: another JSON type than the field's
+usual one, a number too long for a double, a time not in the plain format. Such records, and those that msgspec cannot
+decode, are parsed again by `parse_recorded` itself; as are a few records, for which operations on columns take longer.
+So the two parsers agree by construction; tests give both the same input. Derived fields are computed last, of all
+events at once.
 
 Known limitation: a stream whose usual records are in doubt (amounts with exponents, or with more than 15 digits in the
 field's smallest unit) is parsed at a tenth of the speed.
@@ -27,8 +28,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nightjar.rules.derived import with_derived
 from nightjar.rules.event_values import MAX_STRING
-from nightjar.rules.events import MAX_NESTING, Rejection, check_skew, parse_event
+from nightjar.rules.events import MAX_NESTING, Rejection, check_skew, parse_recorded, recorded_table
 from nightjar.rules.field_paths import ABSENT, BLOCKED
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -99,18 +101,19 @@ def parse_columns(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parse
     latest = arrivals.to_numpy(zero_copy_only=False)[sure] + stream.max_future_skew
     doubt |= columns[stream.event_time].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) > latest
     doubt |= _long_decimals(values, stream)[sure]
-    plain = pa.Table.from_arrays([columns[name] for name in stream.fields], schema=stream.schema).filter(~doubt)
+    plain = pa.table(columns).filter(~doubt)
     sure = sure[~doubt]
     others = _parsed_by_record(raw, np.setdiff1d(np.arange(len(raw)), sure).tolist(), arrivals, stream)
     rows = np.concatenate([sure, others.rows])
-    return Parsed(pa.concat_tables([plain, others.events]), rows, others.rejected)
+    events = with_derived(pa.concat_tables([plain, others.events.select(list(columns))]), stream)
+    return Parsed(events, rows, others.rejected)
 
 
 def _parsed_by_record(raw: Sequence[bytes | None], wanted: Iterable[int], arrivals: pa.Array, stream: Stream) -> Parsed:
-    """The wanted ones of the records, each parsed by `parse_event`."""
+    """The wanted ones of the records, each parsed by `parse_recorded`."""
     rows, events, rejected = [], list[dict[str, Any]](), list[tuple[int, Rejection]]()
     for at in wanted:
-        event = parse_event(raw[at] or b"", stream)
+        event = parse_recorded(raw[at] or b"", stream)
         if isinstance(event, Rejection):
             rejected.append((at, event))
         elif (early := check_skew(event[stream.event_time], arrivals[at].as_py(), stream)) is not None:
@@ -118,13 +121,12 @@ def _parsed_by_record(raw: Sequence[bytes | None], wanted: Iterable[int], arriva
         else:
             rows.append(at)
             events.append(event)
-    arrays = [_array([event[name] for event in events], kind.arrow) for name, kind in stream.fields.items()]
-    return Parsed(pa.Table.from_arrays(arrays, schema=stream.schema), np.array(rows, np.int64), rejected)
+    return Parsed(with_derived(recorded_table(events, stream), stream), np.array(rows, np.int64), rejected)
 
 
 def _long_decimals(values: pa.Array, stream: Stream) -> Mask:
     """The records with a decimal of more digits than its double tells, at the least."""
-    paths = [stream.path(name) for name, kind in stream.fields.items() if kind.kind is Kind.DECIMAL]
+    paths = [stream.path(name) for name, kind in stream.recorded.items() if kind.kind is Kind.DECIMAL]
     found = np.zeros(len(values), np.bool_)
     for form, keys in (
         (_OF_KEY, [path.key for path in paths if not path.is_element]),
@@ -161,7 +163,7 @@ def _columns(documents: list[dict[str, Any]], stream: Stream) -> tuple[dict[str,
     """The fields by name, and which documents are in doubt; column values of those are meaningless."""
     doubt = np.zeros(len(documents), np.bool_)
     columns, places = {}, _Places(documents)
-    for name, declared in stream.fields.items():
+    for name, declared in stream.recorded.items():
         values = places.at(stream.path(name).steps)
         if name in stream.optional:
             values = [None if value is ABSENT else value for value in values]
@@ -312,10 +314,6 @@ def _instants(microseconds: pa.Array) -> pa.Array:
 def _mask(booleans: pa.Array) -> Mask:
     found: Mask = pc.fill_null(booleans, pa.scalar(value=False)).to_numpy(zero_copy_only=False)
     return found
-
-
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    return _instants(pa.array(values, pa.int64())) if pa.types.is_timestamp(kind) else pa.array(values, kind)
 
 
 _Typed = Callable[[list[Any], FieldType], tuple[pa.Array, Mask]]

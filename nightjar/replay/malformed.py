@@ -46,9 +46,9 @@ class Form:
 
 def forms(stream: Stream) -> list[Form]:
     """Every kind of malformed record of this stream."""
-    fields = [name for name in stream.fields if name != stream.event_id]
+    fields = [name for name in stream.recorded if name != stream.event_id]
     required = [name for name in fields if name not in stream.optional and _can_lack(name, stream)]
-    decimals = {name: kind for name, kind in stream.fields.items() if kind.kind is Kind.DECIMAL}
+    decimals = {name: kind for name, kind in stream.recorded.items() if kind.kind is Kind.DECIMAL}
     return [
         *_NOT_JSON,
         *_NOT_AN_OBJECT,
@@ -81,7 +81,7 @@ def malformed(form: Form, stream: Stream, good: bytes, serial: int, arrival: int
     If it still has an id, that id is new: `serial` is unique in a replay. `arrival` is microseconds UTC.
     """
     record = json.loads(good)
-    found = {name: stream.path(name).value(record) for name in stream.fields}
+    found = {name: stream.path(name).value(record) for name in stream.recorded}
     event = {name: value for name, value in found.items() if value is not ABSENT}
     event[stream.event_id] = f"malformed-{serial:09d}"
     ahead = EPOCH + timedelta(microseconds=arrival + stream.max_future_skew) + _AHEAD
@@ -91,7 +91,7 @@ def malformed(form: Form, stream: Stream, good: bytes, serial: int, arrival: int
 
 def _can_lack(name: str, stream: Stream) -> bool:
     """Whether a record can have all other fields without this one: a list has no gaps."""
-    others = stream.record({other: 0 for other in stream.fields if other != name})
+    others = stream.record({other: 0 for other in stream.recorded if other != name})
     return stream.path(name).value(others) is ABSENT
 
 

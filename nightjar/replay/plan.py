@@ -223,10 +223,10 @@ def _delays(
 
 def _records(table: pa.Table, stream: Stream, schedule: _Schedule, part: slice, begin: int) -> pa.Table:
     rows = schedule.row[part]
-    events = pl.DataFrame(table.select(list(stream.fields)).take(pa.array(rows)))
+    events = pl.DataFrame(table.select(list(stream.recorded)).take(pa.array(rows)))
     event_time = pl.Series(schedule.event_time[rows]).cast(pl.Datetime("us", "UTC"))
     events = events.with_columns(event_time.alias(stream.event_time))
-    texts = events.select(pl.struct(_as_text(name, kind.kind) for name, kind in stream.fields.items()))
+    texts = events.select(pl.struct(_as_text(name, kind.kind) for name, kind in stream.recorded.items()))
     value = texts.to_series().struct.json_encode().cast(pl.Binary)
     if stream.paths:
         placed = (stream.record(msgspec.json.decode(text)) for text in value)
@@ -234,7 +234,7 @@ def _records(table: pa.Table, stream: Stream, schedule: _Schedule, part: slice, 
     records = pl.DataFrame(
         {
             "arrival_time": pl.Series(schedule.arrival[part]).cast(pl.Datetime("us", "UTC")),
-            "key": events[stream.entities[0]].cast(pl.String).fill_null(events[stream.event_id]),
+            "key": _keys(events, stream),
             "value": value,
             "kind": pl.Series(_KINDS).gather(schedule.kind[part].astype(np.uint32)),
             "form": pl.Series([None] * len(rows), dtype=pl.String),
@@ -265,6 +265,12 @@ def _records(table: pa.Table, stream: Stream, schedule: _Schedule, part: slice, 
     )
     columns = [records[name].scatter(broken, replaced[name]) for name in replaced.columns]
     return records.with_columns(columns).to_arrow().cast(SCHEMA)
+
+
+def _keys(events: pl.DataFrame, stream: Stream) -> pl.Series:
+    """The first entity's value, else the event's id."""
+    entity = next((name for name in stream.entities if name in stream.recorded), stream.event_id)
+    return events[entity].cast(pl.String).fill_null(events[stream.event_id])
 
 
 def _as_text(name: str, kind: Kind) -> pl.Expr:

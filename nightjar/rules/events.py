@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,11 +12,16 @@ from enum import StrEnum
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+
+from nightjar.rules.derived import with_derived
 from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import printable, shortened
 from nightjar.rules.event_values import JsonNumber, mistake, too_long, typed
 from nightjar.rules.field_paths import ABSENT, BLOCKED
 from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.types import Kind
 
 # Levels of objects and lists in a record, including undeclared fields: a fixed bound, since what a parser can read
 # depends on how deep its stack is already.
@@ -51,7 +56,35 @@ class Rejection:
 def parse_event(
     raw: bytes | str | Mapping[str, Any], stream: Stream, zone: ZoneInfo | None = None
 ) -> dict[str, Any] | Rejection:
-    """The declared fields of one event in declaration order, or why it cannot be used.
+    """The declared fields of one event in declaration order, derived ones too, or why it cannot be used.
+
+    Values are those of `parse_recorded`.
+    """
+    event = parse_recorded(raw, stream, zone)
+    if isinstance(event, Rejection) or not stream.derived:
+        return event
+    (row,) = with_derived(recorded_table([event], stream), stream).to_pylist()
+    return {name: event.get(name, _value(row[name])) for name in stream.fields}
+
+
+def _value(value: Any) -> Any:
+    return microseconds(value) if isinstance(value, datetime) else value
+
+
+def recorded_table(events: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Table:
+    """Events from `parse_recorded` as a table of the fields that records have, in their Arrow types."""
+    columns = {}
+    for name, kind in stream.recorded.items():
+        values = [event[name] for event in events]
+        is_time = kind.kind is Kind.TIMESTAMP
+        columns[name] = pa.array(values, pa.int64()).view(kind.arrow) if is_time else pa.array(values, kind.arrow)
+    return pa.table(columns)
+
+
+def parse_recorded(
+    raw: bytes | str | Mapping[str, Any], stream: Stream, zone: ZoneInfo | None = None
+) -> dict[str, Any] | Rejection:
+    """The fields that one event's record has in declaration order, or why it cannot be used.
 
     Values: str, int, float, bool, Decimal (of the field's scale), int microseconds since 1970 UTC for a timestamp, and
     None for an explicit null, and for an optional field that is absent. Any other absent field is missing; unknown keys
@@ -73,7 +106,7 @@ def parse_event(
     if stream.path(stream.event_id).value(fields) in (None, "", ABSENT):
         return Rejection(Reason.NO_ID, f"{stream.shown_place(stream.event_id)} is absent, null or empty")
     event: dict[str, Any] = {}
-    for name, declared in stream.fields.items():
+    for name, declared in stream.recorded.items():
         path, written = stream.path(name), stream.times.get(name)
         value = path.value(fields)
         if value is ABSENT:

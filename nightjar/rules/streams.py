@@ -18,7 +18,7 @@ from nightjar.rules.errors import DeclarationError, NightjarError, SettingsError
 from nightjar.rules.field_paths import FieldPath, nested
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS, SHIPPED
 from nightjar.rules.names import did_you_mean, is_usable_name
-from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.types import STRING, FieldType, Kind
 from nightjar.rules.written_times import WrittenTime, written_time
 
 DEFAULT_MAX_FUTURE_SKEW = "1m"
@@ -33,7 +33,8 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _KEYS = ("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", "fields")
 _MARKS = ("optional", "sensitive")
 _TIME_KEYS = ("unit", "format", "zone")
-_FIELD_KEYS = ("type", *_MARKS, "from", *_TIME_KEYS)
+_FIELD_KEYS = ("type", *_MARKS, "from", *_TIME_KEYS, "sql")
+_DERIVED_KEYS = ("sql", "sensitive")
 
 
 def _nothing() -> Mapping[str, Any]:
@@ -60,6 +61,15 @@ class Stream:
     """Where the value of a field stands in a record, if not at the key of its name."""
     times: Mapping[str, WrittenTime] = field(default_factory=_nothing)
     """How the times of a field are written, if that is declared."""
+    derived: Mapping[str, str] = field(default_factory=_nothing)
+    """The fields that are computed from the others, and how (rules/derived.py)."""
+
+    @property
+    def recorded(self) -> Mapping[str, FieldType]:
+        """The fields that records have."""
+        if not self.derived:
+            return self.fields
+        return {name: kind for name, kind in self.fields.items() if name not in self.derived}
 
     def path(self, name: str) -> FieldPath:
         """Where the value of a field stands in a record."""
@@ -71,7 +81,7 @@ class Stream:
 
     def record(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The record that has these values of fields at their places."""
-        return nested((self.path(name), value) for name, value in values.items()) if self.paths else dict(values)
+        return nested((self.path(name), value) for name, value in values.items() if name not in self.derived)
 
     @property
     def schema(self) -> pa.Schema:
@@ -93,7 +103,7 @@ class Stream:
         return _rebuilt, ({**vars(self), **{name: dict(getattr(self, name)) for name in _MAPPINGS}},)
 
 
-_MAPPINGS = ("fields", "paths", "times")
+_MAPPINGS = ("fields", "paths", "times", "derived")
 
 
 def _rebuilt(parts: dict[str, Any]) -> Stream:
@@ -177,8 +187,9 @@ class _Declaration:
 
     def stream(self) -> Stream:
         fields, marked = self.fields()
+        derived = self.derived(fields, marked)
         optional, sensitive = (frozenset(marked[mark]) for mark in _MARKS)
-        paths = self.paths(fields)
+        paths = self.paths(name for name in fields if name not in derived)
         times = {name: self.written(name, kind) for name, kind in fields.items()}
         event_id, event_time = self.field_key("event_id", fields), self.field_key("event_time", fields)
         if fields[event_id].kind is not Kind.STRING:
@@ -218,6 +229,7 @@ class _Declaration:
             sensitive,
             MappingProxyType(paths),
             MappingProxyType({name: written for name, written in times.items() if written is not None}),
+            MappingProxyType(derived),
         )
 
     def fields(self) -> tuple[dict[str, FieldType], dict[str, set[str]]]:
@@ -249,6 +261,9 @@ class _Declaration:
                 if not isinstance(value := written.get(mark, False), bool):
                     raise self.error(f"{place}.{mark}", f"{value!r} is not true or false", "Write true or false")
                 marked[mark] |= {name} if value else set()
+            if "sql" in written:
+                fields[name] = STRING  # until the types of all others are known: see `derived`
+                continue
             try:
                 fields[name] = FieldType.parse(written.get("type", ""))
             except DeclarationError as refusal:
@@ -265,6 +280,33 @@ class _Declaration:
                 remedy = did_you_mean(str(key), _FIELD_KEYS, "Keys are")
                 raise self.error(f"fields.{name}.{key}", "is not a key of a field", remedy)
         return written
+
+    def derived(self, fields: dict[str, FieldType], marked: Mapping[str, set[str]]) -> dict[str, str]:
+        """The expressions of the derived fields, whose types replace what `fields` has for them.
+
+        They are optional, since events from before have none, and sensitive if they read a field that is."""
+        found = {name: self.keys_of(name)["sql"] for name in fields if "sql" in self.keys_of(name)}
+        if not found:
+            return {}
+        from nightjar.rules.derived import derived_field  # where no field is derived, no expression is read
+
+        recorded = {name: kind for name, kind in fields.items() if name not in found}
+        for name, sql in found.items():
+            place = f"fields.{name}.sql"
+            if key := next((key for key in self.keys_of(name) if key not in _DERIVED_KEYS), None):
+                raise self.error(f"fields.{name}.{key}", "is not a key of a derived field", "Leave it out")
+            if not isinstance(sql, str):
+                raise self.error(place, f"{sql!r} is not a text", 'Write an expression, as in sql = "LOWER(email)"')
+            try:
+                fields[name], read = derived_field(sql, recorded)
+            except NightjarError as refusal:
+                remedy = refusal.remedy
+                if any(other in sql for other in found):
+                    remedy = f"{remedy}. A derived field is computed from fields that records have".lstrip(". ")
+                raise self.error(place, str(refusal.what), remedy) from None
+            marked["optional"].add(name)
+            marked["sensitive"] |= {name} if read & marked["sensitive"] else set()
+        return found
 
     def paths(self, fields: Iterable[str]) -> dict[str, FieldPath]:
         """The fields that have a path, with it."""

@@ -148,7 +148,7 @@ def engine_warm_up(config: JobConfig) -> WarmUp | None:
 def _made_up_group(stream: Stream, numbers: Sequence[int]) -> pa.Table:
     """Events as frames.SCHEMA."""
     now = time.time_ns() // 1000
-    events = ({name: _made_up_value(stream, name, number, now) for name in stream.fields} for number in numbers)
+    events = ({name: _made_up_value(stream, name, number, now) for name in stream.recorded} for number in numbers)
     made = zip(numbers, events, strict=True)
     records = [Record(number, now, ascii_json(stream.record(event))) for number, event in made]
     return table([as_records(stream.topic, records)])
@@ -192,7 +192,7 @@ def made_up(rows: DataFrame, streams: Sequence[Stream]) -> DataFrame:
 
 def _record(stream: Stream) -> Column:
     """The JSON of an event, its values at their places."""
-    names = list(stream.fields)
+    names = list(stream.recorded)
     form = ascii_json(stream.record({name: f"{_PLACE}{at}" for at, name in enumerate(names)})).decode()
     parts = re.split(f'"{_PLACE}([0-9]+)"', form)
     return F.concat(*(_field(stream, names[int(part)]) if at % 2 else F.lit(part) for at, part in enumerate(parts)))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from nightjar.ingestion.parsing import Parsed, parse_columns
 from nightjar.rules.events import Reason, Rejection, check_skew, parse_event
-from tests.support.nested_stream import NESTED
+from nightjar.rules.streams import Stream
+from tests.support.nested_stream import DERIVED, NESTED
 
 ARRIVAL = 1_767_614_400_000_000  # 2026-01-05T12:00:00Z, µs
 # Leaves are JSON texts.
@@ -66,24 +67,24 @@ PLACES = places(GOOD)
 ALL = [GOOD, *(changed(GOOD, path, value) for path in PLACES for value in [None, *ODD])]
 
 
-def compared(values: list[bytes]) -> dict[str, int]:
-    """What became of the records, which both parsers make alike, each alone too."""
-    parsed = parse_columns(pa.array(values, pa.binary()), pa.repeat(ARRIVAL, len(values)), NESTED)
-    found: dict[int, Any] = {**dict(parsed.rejected), **_events(parsed)}
+def compared(values: list[bytes], stream: Stream = NESTED) -> dict[str, int]:
+    """What became of the records, which both parsers make alike."""
+    parsed = parse_columns(pa.array(values, pa.binary()), pa.repeat(ARRIVAL, len(values)), stream)
+    found: dict[int, Any] = {**dict(parsed.rejected), **_events(parsed, stream)}
     wanted = {}
     for row, value in enumerate(values):
-        event = parse_event(value, NESTED)
-        wanted[row] = event if isinstance(event, Rejection) else check_skew(event["at"], ARRIVAL, NESTED) or event
+        event = parse_event(value, stream)
+        wanted[row] = event if isinstance(event, Rejection) else check_skew(event["at"], ARRIVAL, stream) or event
     assert {row: (values[row], made, wanted[row]) for row, made in found.items() if made != wanted[row]} == {}
     assert found.keys() == wanted.keys()
     return {"events": len(parsed.rows), "rejected": len(parsed.rejected)}
 
 
-def _events(parsed: Parsed) -> dict[int, dict[str, Any]]:
-    assert parsed.events.schema == NESTED.schema
+def _events(parsed: Parsed, stream: Stream) -> dict[int, dict[str, Any]]:
+    assert parsed.events.schema == stream.schema
     columns = {
         name: (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
-        for name, column in zip(NESTED.fields, parsed.events.columns, strict=True)
+        for name, column in zip(stream.fields, parsed.events.columns, strict=True)
     }
     return {row: {name: of[at] for name, of in columns.items()} for at, row in enumerate(parsed.rows.tolist())}
 
@@ -106,8 +107,9 @@ def test_an_event_is_where_its_fields_are_declared() -> None:
     }
 
 
-def test_columns_and_parse_event_agree_whatever_stands_anywhere() -> None:
-    counts = compared([text(each).encode() for each in ALL])
+@pytest.mark.parametrize("stream", [NESTED, DERIVED], ids=lambda stream: stream.name)
+def test_columns_and_parse_event_agree_whatever_stands_anywhere(stream: Stream) -> None:
+    counts = compared([text(each).encode() for each in ALL], stream)
     assert min(counts.values()) > len(ALL) // 4, "neither all good nor all bad"
 
 
@@ -126,8 +128,23 @@ def test_several_odd_values_are_alike_too(changes: list[tuple[tuple[Any, ...], s
     compared([text(GOOD).encode(), text(record).encode()])
 
 
+def test_derived_fields_follow_from_the_others() -> None:
+    event = parse_event(text(GOOD), DERIVED)
+    assert isinstance(event, dict)
+    assert {name: str(event[name]) for name in DERIVED.derived} == {
+        "payer": "ann",
+        "hour": "13",
+        "doubled": "25.00",
+        "share": "0.18",
+        "is_large": "True",
+        "seconds": "0.250000",
+        "earliest": str(ARRIVAL - 12 * 3_600_000_000),
+    }
+    assert list(event) == list(DERIVED.fields)
+
+
 def test_plain_records_are_read_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nightjar.ingestion.parsing.parse_event", lambda *_: pytest.fail("one was read again"))
+    monkeypatch.setattr("nightjar.ingestion.parsing.parse_recorded", lambda *_: pytest.fail("one was read again"))
     others = [(("meta", "times", 1), "1767614400"), (("items",), None), (("payment", "amount", "value"), '"7.25"')]
     values = [text(GOOD), *(text(changed(GOOD, path, value)) for path, value in others)]
     parsed = parse_columns(pa.array([value.encode() for value in values], pa.binary()), pa.repeat(ARRIVAL, 4), NESTED)

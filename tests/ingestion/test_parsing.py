@@ -303,7 +303,7 @@ def test_any_values_are_read_as_parse_event_reads_them(changes: list[dict[str, s
 def test_an_ordinary_record_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain record, one with explicit nulls, one without its optional fields, ones whose other numbers are long, and
     ones with amounts as text."""
-    monkeypatch.setattr("nightjar.ingestion.parsing.parse_event", lambda *_: pytest.fail("it was"))
+    monkeypatch.setattr("nightjar.ingestion.parsing.parse_recorded", lambda *_: pytest.fail("it was"))
     plain = [written(amount="5"), written(ratio="null"), written(seen='"2018-04-01T00:00:00.123456Z"'), NO_NOTE]
     plain += [written(number="-9223372036854775808"), written(ratio="0.12345678901234567")]
     plain += [written(amount=text) for text in ('"12.34"', '"-0.05"', '"5"', '"1234567890.10"')]

@@ -28,7 +28,7 @@ from nightjar.rules.events import Reason, Rejection, check_skew, parse_event
 from nightjar.rules.streams import SHIPPED, Stream, load_streams, streams_from_mapping
 from nightjar.rules.timestamps import microseconds
 from tests.support.command import run
-from tests.support.nested_stream import NESTED
+from tests.support.nested_stream import DERIVED, NESTED
 from tests.support.topics import TestTopics
 
 STREAM = load_streams()["transactions"]
@@ -161,7 +161,7 @@ def judged(value: bytes, stream: Stream, arrival: int) -> object:
 
 
 @pytest.mark.parametrize(
-    "stream", [*load_streams().values(), ALL_TYPES, OPTIONAL, NESTED], ids=lambda stream: stream.name
+    "stream", [*load_streams().values(), ALL_TYPES, OPTIONAL, NESTED, DERIVED], ids=lambda stream: stream.name
 )
 def test_every_form_has_its_reason_for_every_type_of_field(stream: Stream) -> None:
     """All ways of being malformed are what they say for streams of any field types."""

@@ -13,7 +13,7 @@ from nightjar.rules.errors import DeclarationError
 from nightjar.rules.field_paths import FieldPath
 from nightjar.rules.streams import load_streams, streams_from_mapping
 from nightjar.rules.types import STRING, TIMESTAMP, FieldType, decimal
-from tests.support.nested_stream import NESTED
+from tests.support.nested_stream import DERIVED, NESTED
 
 DECLARATION: dict[str, Any] = {
     "clicks": {
@@ -83,6 +83,24 @@ def test_a_field_may_stand_elsewhere_and_be_written_otherwise() -> None:
     assert record["prices"] == [None, "second"]
 
 
+def test_a_field_may_be_derived_from_others() -> None:
+    assert {name: str(DERIVED.fields[name]) for name in DERIVED.derived} == {
+        "payer": "string",
+        "hour": "int64",
+        "doubled": "decimal(13,2)",
+        "share": "double",
+        "is_large": "boolean",
+        "seconds": "decimal(18,6)",
+        "earliest": "timestamp",
+    }
+    assert DERIVED.derived.keys() <= DERIVED.optional, "events from before have none"
+    assert DERIVED.sensitive == {"berlin", "seconds", "share"}, "also what is computed from a sensitive field"
+    assert DERIVED.recorded == NESTED.fields
+    assert DERIVED.record({**dict.fromkeys(NESTED.fields, 1), "hour": 5}) == NESTED.record(
+        dict.fromkeys(NESTED.fields, 1)
+    )
+
+
 @pytest.mark.parametrize(
     ("fields", "place", "remedy"),
     [
@@ -95,6 +113,13 @@ def test_a_field_may_stand_elsewhere_and_be_written_otherwise() -> None:
         ({"t": {"type": "timestamp", "zone": "Mars"}}, "fields.t.zone", "Europe/Berlin"),
         ({"t": {"type": "timestamp", "format": "%Y-%m-%d"}}, "fields.t.format", "Add `zone`"),
         ({"t": {"type": "timestamp", "formats": "%Y-%m-%d"}}, "fields.t.formats", "Did you mean format?"),
+        ({"d": {"sql": "price * n"}}, "fields.d.sql", "CAST(… AS DOUBLE)"),
+        ({"d": {"sql": "LOWER(e)"}, "e": {"sql": "user"}}, "fields.d.sql", "computed from fields that records have"),
+        ({"d": {"sql": "SUM(price)"}}, "fields.d.sql", "Declare a measure"),
+        ({"d": {"sql": "NULL"}}, "fields.d.sql", "Name a field"),
+        ({"d": {"sql": 5}}, "fields.d.sql", "LOWER(email)"),
+        ({"d": {"sql": "n", "type": "int64"}}, "fields.d.type", "Leave it out"),
+        ({"d": {"sql": "n", "optional": True}}, "fields.d.optional", "Leave it out"),
         ({"order.by": "string"}, "fields.order.by", 'from = "\\"order.by\\""'),
     ],
 )
@@ -128,7 +153,7 @@ def test_omitted_keys_have_defaults() -> None:
 
 def test_a_stream_travels_to_another_process() -> None:
     """A pickled stream comes back equal."""
-    for stream in (load_streams()["logins"], NESTED):
+    for stream in (load_streams()["logins"], DERIVED):
         assert pickle.loads(pickle.dumps(stream)) == stream  # noqa: S301
 
 

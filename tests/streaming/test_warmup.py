@@ -27,7 +27,7 @@ from nightjar.streaming.driver.places import Places
 from nightjar.streaming.driver.query import evaluated, finish, kafka_records, packer_of, started
 from nightjar.streaming.driver.stages import Stages
 from nightjar.streaming.driver.warmup import buckets_for, made_up, made_up_rules, warm_up
-from tests.support.nested_stream import NESTED
+from tests.support.nested_stream import DERIVED
 from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def events(spark: "SparkSession", streams: list[Stream]) -> list[tuple[str, Any]
 
 def test_every_record_is_an_event_of_its_stream(spark: "SparkSession") -> None:
     """Of each declared stream as many; one that is quarantined warms nothing up."""
-    streams = [*load_streams().values(), NESTED]
+    streams = [*load_streams().values(), DERIVED]
     found = events(spark, streams)
     assert all(isinstance(event, dict) for _, event in found)
     assert {topic for topic, _ in found} == {stream.topic for stream in streams}

@@ -23,9 +23,10 @@ import polars as pl
 from nightjar.rules.predicates.analysis import MAX_WEIGHT, analyse
 from nightjar.rules.predicates.comparisons import Columns, Numbers, Truth
 from nightjar.rules.predicates.compilation import columns_of, compile_node
+from nightjar.rules.predicates.compilation import compile_value as value_of
 from nightjar.rules.predicates.eager import Term, term, truth
 from nightjar.rules.predicates.impossible import impossibilities
-from nightjar.rules.predicates.nodes import BOOLEAN, Node, Op, renamed
+from nightjar.rules.predicates.nodes import BOOLEAN, Node, Op, Type, renamed
 from nightjar.rules.predicates.parsing import FUNCTIONS, MAX_DEPTH, MAX_TEXT, parse
 from nightjar.rules.predicates.screening import Bound, Screen, bounds
 from nightjar.rules.predicates.source import Source
@@ -41,8 +42,10 @@ __all__ = [
     "Predicate",
     "Screen",
     "Truth",
+    "Value",
     "check_predicate",
     "compile_predicate",
+    "compile_value",
     "impossible_parts",
     "truths",
 ]
@@ -77,6 +80,28 @@ def compile_predicate(
     power of ten, DOUBLE as Float64 without NaN, BOOLEAN as Boolean, STRING as String. Raises PredicateError.
     """
     return _compiled(text, tuple(columns.items()), where, tuple((names or {}).items()))
+
+
+@dataclass(frozen=True)
+class Value:
+    """A compiled expression of any type, on physical columns as a predicate."""
+
+    expression: pl.Expr
+    type: Type
+    columns: frozenset[str]
+
+
+@lru_cache(maxsize=1024)
+def _value(text: str, columns: tuple[tuple[str, FieldType], ...], where: str) -> Value:
+    source = Source(text, where)
+    root = analyse(parse(source, dict(columns), strict=True), source, dict(columns), condition=False)
+    assert root is not None  # noqa: S101  every column has a type
+    return Value(value_of(root), root.type, columns_of(root))
+
+
+def compile_value(text: str, columns: Mapping[str, FieldType], *, where: str = "") -> Value:
+    """The expression in `text` over columns of declared types. Raises PredicateError."""
+    return _value(text, tuple(columns.items()), where)
 
 
 def check_predicate(

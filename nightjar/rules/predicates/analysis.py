@@ -112,16 +112,23 @@ _COMMON_PARTS = frozenset({"this", "expression"})
 
 
 def analyse(
-    tree: exp.Expr, source: Source, columns: Mapping[str, FieldType], unknown: Container[str] = ()
+    tree: exp.Expr,
+    source: Source,
+    columns: Mapping[str, FieldType],
+    unknown: Container[str] = (),
+    *,
+    condition: bool = True,
 ) -> Node | None:
     """The typed tree of a whole predicate, which is boolean; PredicateError with every invalid part.
 
-    unknown: names of columns of unknown type; returns None if one is used and the rest is valid.
+    unknown: names of columns of unknown type; returns None if one is used and the rest is valid. condition: without it,
+    an expression of any type.
     """
     analysis = _Analysis(source, columns, unknown)
     root: Node | None = None
     try:
-        root = analysis.boolean(analysis.node(tree, 0), tree)
+        root = analysis.node(tree, 0)
+        root = analysis.boolean(root, tree) if condition else root
     except PredicateError as error:
         analysis.errors.append(error)
     except _UntypedError:

@@ -50,6 +50,11 @@ def compile_node(root: Node) -> pl.Expr:
     return built.fill_null(value=False)
 
 
+def compile_value(root: Node) -> pl.Expr:
+    """The expression of a root of any type; as long as its columns, or a constant."""
+    return _build(root)
+
+
 def columns_of(root: Node) -> frozenset[str]:
     """The names of the columns that a tree reads."""
     if root.op is Op.COLUMN:
