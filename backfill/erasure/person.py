@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -64,13 +64,18 @@ class Person:
         text = self._anywhere.sub(MASK, text)
         return _WORD.sub(lambda word: MASK if word[0] in ids else word[0], text) if ids else text
 
-    def is_about(self, record: bytes) -> bool:
-        """Whether a record, which may not be JSON, is the person's: by its key fields, or else by any of its values."""
+    def is_about(self, record: bytes, elsewhere: Container[str] = ()) -> bool:
+        """Whether a record, which may not be JSON, is the person's: by its key fields, or else by any of its values.
+
+        elsewhere: the fields that records may have at another place than the key of their name.
+        """
         try:
             written = json.loads(record)
         except (ValueError, RecursionError):
             return self.named_in(record.decode(errors="replace"))
-        if isinstance(written, dict) and (named := [name for name in self.keys if name in written]):
+        if isinstance(written, dict) and (
+            named := [name for name in self.keys if name in written and name not in elsewhere]
+        ):
             return any(str(written[name]) in self.keys[name] for name in named)
         return any(str(leaf) in self.values for leaf in _leaves(written))
 

@@ -76,6 +76,11 @@ class Traces:
         """The ids of the person's events."""
         return frozenset(self.events.get_column("event_id"))
 
+    @cached_property
+    def _elsewhere(self) -> frozenset[str]:
+        """The person's fields that records may have at another place than the key of their name, or not at all."""
+        return frozenset(name for stream in self.streams for name in (*stream.paths, *stream.derived))
+
     def is_theirs(self, stream: Stream) -> pl.Expr:
         """Whether a row of the stream's table is a usable event of the person."""
         named = (pl.col(name).cast(pl.String).is_in(self.person.keys[name]) for name in self._keys(stream))
@@ -122,15 +127,18 @@ class Traces:
         """Whether a record that cannot be used, and is kept as it came, is about the person."""
         if "original" not in rows.columns:
             return pl.repeat(value=False, n=rows.height, eager=True)
-        found = rows.get_column("original").map_elements(self.person.is_about, pl.Boolean, skip_nulls=True)
+        found = rows.get_column("original").map_elements(self._is_about_record, pl.Boolean, skip_nulls=True)
         return found.fill_null(value=False)
 
     def _is_about(self, text: str) -> bool:
         return self.person.is_about(text.encode(errors="replace"))
 
+    def _is_about_record(self, record: bytes) -> bool:
+        return self.person.is_about(record, self._elsewhere)
+
     def _is_about_encoded(self, record: str) -> bool:
         try:
-            return self.person.is_about(base64.b64decode(record))
+            return self._is_about_record(base64.b64decode(record))
         except (binascii.Error, ValueError):
             return self.person.named_in(record)
 

@@ -29,6 +29,14 @@ def test_a_record_is_theirs_by_its_key_or_any_value(record: bytes, is_theirs: bo
     assert ANN.is_about(record) is is_theirs
 
 
+def test_a_record_may_have_the_value_at_another_place_than_the_field_s_name() -> None:
+    """Something else may stand at the key of that name."""
+    record = json.dumps({"customer_id": {"kind": "card"}, "payment": {"customer": "C12"}}).encode()
+    assert not ANN.is_about(record)
+    assert ANN.is_about(record, elsewhere={"customer_id"})
+    assert not ANN.is_about(record.replace(b"C12", b"C123"), elsewhere={"customer_id"})
+
+
 def test_values_are_masked_in_measures_and_text() -> None:
     """As a whole value, within a list of values (S2.4), and between other characters in text."""
     measures = '{"n":1,"all":"C1, C12, C123","last":"C12","about":"is C12"}'
