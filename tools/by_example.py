@@ -206,7 +206,7 @@ class _Section:
             written = json.loads(raw, parse_int=Number, parse_float=Number)
         except ValueError:
             written = None
-        if not isinstance(written, dict):
+        if not isinstance(written, dict) or stream.paths:
             return _code(raw.decode("utf-8", "backslashreplace")), identity
         others = [n for n in (*stream.fields, *written) if n not in (stream.event_id, stream.event_time)]
         values = [_value(written[n]) if n in written else "—" for n in dict.fromkeys(others)]
@@ -269,11 +269,18 @@ def _declaration(stream: Stream) -> Row:
     written: Row = {"event_id": stream.event_id, "event_time": stream.event_time, "entities": list(stream.entities)}
     if stream.allowed_lateness != parse_duration(DEFAULT_ALLOWED_LATENESS):
         written["allowed_lateness"] = format_duration(stream.allowed_lateness)
-    fields = {
-        name: {"type": str(kind), "optional": True} if name in stream.optional else str(kind)
-        for name, kind in stream.fields.items()
-    }
-    return {**written, "fields": fields}
+    return {**written, "fields": {name: _field(stream, name) for name in stream.fields}}
+
+
+def _field(stream: Stream, name: str) -> str | Row:
+    if name in stream.derived:
+        return {"sql": stream.derived[name]}
+    keys: Row = {"type": str(stream.fields[name])}
+    keys |= {"optional": True} if name in stream.optional else {}
+    keys |= {"from": str(stream.path(name))} if name in stream.paths else {}
+    times = vars(stream.times[name]) if name in stream.times else {}
+    keys |= {key: times[key] for key in ("unit", "format", "zone") if times.get(key)}
+    return keys if len(keys) > 1 else str(keys["type"])
 
 
 def _block(written: Any) -> list[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from nightjar.rules.canonical import canonical
 from nightjar.rules.errors import SettingsError
+from nightjar.rules.field_paths import ABSENT, BLOCKED, FieldPath
 from nightjar.rules.masking import MASK
 
 _BETWEEN_VALUES = ", "  # in a measure `values` (S2.4)
@@ -64,19 +65,19 @@ class Person:
         text = self._anywhere.sub(MASK, text)
         return _WORD.sub(lambda word: MASK if word[0] in ids else word[0], text) if ids else text
 
-    def is_about(self, record: bytes, elsewhere: Container[str] = ()) -> bool:
+    def is_about(self, record: bytes, places: Mapping[str, Iterable[FieldPath]] | None = None) -> bool:
         """Whether a record, which may not be JSON, is the person's: by its key fields, or else by any of its values.
 
-        elsewhere: the fields that records may have at another place than the key of their name.
+        places: where records may have each of the fields; None: at the key of its name.
         """
         try:
             written = json.loads(record)
         except (ValueError, RecursionError):
             return self.named_in(record.decode(errors="replace"))
-        if isinstance(written, dict) and (
-            named := [name for name in self.keys if name in written and name not in elsewhere]
-        ):
-            return any(str(written[name]) in self.keys[name] for name in named)
+        if isinstance(written, dict):
+            named = [(name, value) for name in self.keys for value in _scalars(written, name, places)]
+            if named:
+                return any(str(value) in self.keys[name] for name, value in named)
         return any(str(leaf) in self.values for leaf in _leaves(written))
 
     def masked_json(self, text: str, ids: frozenset[str] = frozenset()) -> str:
@@ -85,6 +86,14 @@ class Person:
         written = json.loads(text)
         masked = _masked(written, self.values | ids)
         return text if masked == written else canonical(masked)
+
+
+def _scalars(record: dict[str, Any], name: str, places: Mapping[str, Iterable[FieldPath]] | None) -> Iterator[Any]:
+    """The values of a field in a record."""
+    for path in [FieldPath((name,))] if places is None else places.get(name, ()):
+        value = path.value(record)
+        if not isinstance(value, dict | list) and value not in (ABSENT, BLOCKED):
+            yield value
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -28,6 +28,7 @@ from nightjar.lake.tables import (
     VIOLATIONS,
     events_table,
 )
+from nightjar.rules.field_paths import FieldPath
 from nightjar.rules.streams import Stream
 
 # The person's events, of whichever stream.
@@ -77,9 +78,13 @@ class Traces:
         return frozenset(self.events.get_column("event_id"))
 
     @cached_property
-    def _elsewhere(self) -> frozenset[str]:
-        """The person's fields that records may have at another place than the key of their name, or not at all."""
-        return frozenset(name for stream in self.streams for name in (*stream.paths, *stream.derived))
+    def _places(self) -> dict[str, list[FieldPath]]:
+        """Where records of the streams may have the person's fields."""
+        streams = [(name, stream) for name in self.person.keys for stream in self.streams if name in stream.recorded]
+        places: dict[str, list[FieldPath]] = {}
+        for name, stream in streams:
+            places.setdefault(name, []).append(stream.path(name))
+        return places
 
     def is_theirs(self, stream: Stream) -> pl.Expr:
         """Whether a row of the stream's table is a usable event of the person."""
@@ -134,7 +139,7 @@ class Traces:
         return self.person.is_about(text.encode(errors="replace"))
 
     def _is_about_record(self, record: bytes) -> bool:
-        return self.person.is_about(record, self._elsewhere)
+        return self.person.is_about(record, self._places)
 
     def _is_about_encoded(self, record: str) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -222,11 +223,13 @@ class _Reader:
         declared, found = self.streams[stream], {**written}
         for name, kind in declared.fields.items():
             if kind.kind is Kind.TIMESTAMP:
-                found = declared.path(name).changed(found, self.event_time)
+                change = partial(self.event_time, as_written=name in declared.times)
+                found = declared.path(name).changed(found, change)
         return found
 
-    def event_time(self, value: Any) -> Any:
-        if not isinstance(value, str) or isinstance(value, Number):
+    def event_time(self, value: Any, *, as_written: bool) -> Any:
+        """as_written: a point in time without quotes is sent as it is, since the stream says how times are written."""
+        if not isinstance(value, str) or isinstance(value, Number) or (as_written and isinstance(value, Stamp)):
             return value
         instant = value.instant if isinstance(value, Stamp) else self.offset(value)
         return value if instant is None else iso_text(instant)

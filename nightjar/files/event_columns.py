@@ -69,14 +69,14 @@ def as_declared(
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     if written is not None:
         zone = zone if written.zone is None else ZoneInfo(written.zone)
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
             column = _as_text(column)
     if _is_text(column.type):
         return _of_text(column, declared, zone, written)
-    if pa.types.is_floating(column.type):
-        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     convert = _CONVERSIONS[declared.kind]
     try:
         return _converted(column, declared, convert, zone)

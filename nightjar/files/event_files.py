@@ -98,6 +98,8 @@ def events_of_table(table: pa.Table, stream: Stream, *, zone: ZoneInfo | None = 
 
 def doubtful_times(events: pa.Table, stream: Stream) -> str | None:
     """A warning if events seem to have epoch seconds, read as milliseconds."""
+    if stream.event_time in stream.times:
+        return None
     times, suspect = events[stream.event_time].cast(pa.int64()), SECONDS_AS_MILLISECONDS
     found = pc.and_(pc.greater_equal(times, suspect.start), pc.less(times, suspect.stop))
     if not (many := pc.sum(found).as_py()):
@@ -107,7 +109,7 @@ def doubtful_times(events: pa.Table, stream: Stream) -> str | None:
     those = f"{many:,} of {events.num_rows:,} events have" if many < events.num_rows else "all events have"
     return (
         f"{those} an {stream.event_time} between 1970 and 1973, the first {first}: is {written} in seconds? "
-        "Numbers are epoch milliseconds: multiply by 1000"
+        'Numbers are epoch milliseconds, if the stream does not declare unit = "s"'
     )
 
 
@@ -234,62 +236,70 @@ _READERS: dict[str, _Reader] = {".parquet": _parquet, ".csv": _csv, ".jsonl": _j
 
 
 def _wanted(where: str, reading: _Reading, names: list[str], given: Iterable[str]) -> list[str]:
-    """Those of the columns that are read."""
+    """Those of the columns that are read, or may be."""
     stream = reading.stream
-    columns = {name: _column_of(name, names, stream) for name in reading.kinds}
+    columns = {name: [column for column in _columns_of(name, stream) if column in names] for name in reading.kinds}
     for name in stream.recorded:
-        if columns[name] is None and name not in given and name not in stream.optional:
+        if not columns[name] and name not in given and name not in stream.optional:
             raise EventsError(
                 f"has no column {stream.shown_place(name)}, which stream {stream.name} declares",
                 where=where,
                 remedy=did_you_mean(name, names, "Its columns are") if names else "It is empty",
             )
-    wanted = list(dict.fromkeys(column for column in columns.values() if column is not None))
+    wanted = list(dict.fromkeys(column for of_field in columns.values() for column in of_field))
     if twice := [name for name in wanted if names.count(name) > 1]:
         what = f"has the column {twice[0]} {names.count(twice[0])} times"
         raise EventsError(what, where=where, remedy="Keep one of them, or rename the others")
     return wanted
 
 
-def _column_of(name: str, names: Sequence[str], stream: Stream) -> str | None:
-    """The column of a field: of its name, else of its path as it is declared, or that in which the path begins."""
+def _columns_of(name: str, stream: Stream) -> tuple[str, str, str]:
+    """The columns that a field may be in: that of its place, that in which its path begins, and that of its name."""
     path = stream.path(name)
-    return next((column for column in (name, str(path), str(path.steps[0])) if column in names), None)
+    return str(path), str(path.steps[0]), name
 
 
-def _values(table: pa.Table, name: str, column: str, stream: Stream) -> pa.ChunkedArray:
-    """A field's values in its column; NULL where the path leads nowhere. ValueError: the column has no such places."""
+def _values(table: pa.Table, name: str, stream: Stream) -> pa.ChunkedArray | None:
+    """A field's values; NULL where its path leads nowhere, None if there is no column of it.
+
+    Raises:
+        ValueError: the column in which the path begins has no such places.
+    """
+    place, begin, _ = _columns_of(name, stream)
     path = stream.path(name)
-    if column in (name, str(path)):
-        return table[column]
-    found = pl.Series(table[column])
-    for step in path.steps[1:]:
-        if isinstance(step, int) and isinstance(found.dtype, pl.List):
-            found = found.list.get(step, null_on_oob=True)
-        elif isinstance(step, str) and isinstance(found.dtype, pl.Struct) and step in found.struct.fields:
-            found = found.struct.field(step)
-        else:
-            raise ValueError(f"{column} has no {path}")
-    return pa.chunked_array([found.to_arrow(compat_level=pl.CompatLevel.oldest())])
+    if place in table.column_names and not (place == begin and len(path.steps) > 1):
+        return table[place]
+    if len(path.steps) > 1 and begin in table.column_names and pa.types.is_nested(table[begin].type):
+        found = pl.Series(table[begin])
+        for step in path.steps[1:]:
+            if isinstance(step, int) and isinstance(found.dtype, pl.List):
+                found = found.list.get(step, null_on_oob=True)
+            elif isinstance(step, int) and isinstance(found.dtype, pl.Array):
+                found = found.arr.get(step, null_on_oob=True)
+            elif isinstance(step, str) and isinstance(found.dtype, pl.Struct) and step in found.struct.fields:
+                found = found.struct.field(step)
+            else:
+                raise ValueError(f"{begin} ({table[begin].type}) has no {path}")
+        return pa.chunked_array([found.to_arrow(compat_level=pl.CompatLevel.oldest())])
+    if name in table.column_names:
+        return table[name]
+    if begin in table.column_names:
+        raise ValueError(f"{begin} ({table[begin].type}) has no {path}")
+    return None
 
 
 def _declared(table: pa.Table, reading: _Reading, where: str, given: Mapping[str, str | None]) -> pa.Table:
     """The fields in their declared types, from the columns of the table."""
     stream, columns = reading.stream, {}
     for name, kind in reading.kinds.items():
-        column = _column_of(name, table.column_names, stream)
-        if column is None and name not in given:
-            continue
         try:
-            values = (
-                pa.chunked_array([pa.array([given[name]] * table.num_rows, pa.string())])
-                if column is None
-                else _values(table, name, column, stream)
-            )
+            values = _values(table, name, stream)
         except ValueError as failure:
-            if name in stream.optional:
-                continue
             raise EventsError(str(failure), where=where, remedy=f"{name} is declared so; correct its `from`") from None
+        if values is None and name in given:
+            values = pa.chunked_array([pa.array([given[name]] * table.num_rows, pa.string())])
+        if values is None:
+            continue
         try:
             columns[name] = as_declared(values, kind, reading.zone, stream.times.get(name))
         except MisfitError as misfit:

@@ -10,12 +10,13 @@ records that are not among the examples hold. The text says where that is guesse
 
 from __future__ import annotations
 
+import codecs
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +27,23 @@ from nightjar.rules.event_values import JsonNumber
 from nightjar.rules.events import Rejection, parse_event, read_json
 from nightjar.rules.field_paths import FieldPath
 from nightjar.rules.names import is_usable_name
-from nightjar.rules.streams import RESERVED_FIELDS, Stream, streams_from_mapping
+from nightjar.rules.streams import RESERVED_FIELDS, STREAM_NAME, Stream, streams_from_mapping
 from nightjar.rules.timestamps import parse_timestamp
 from nightjar.rules.types import MAX_PRECISION, Kind
 
 MOST_FIELDS = 200
-_MOST_DISTINCT = 10_000
 _MOST_DEPTH = 20
 
 _LOCAL_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?", re.ASCII)
 _DECIMAL_TEXT = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,8}", re.ASCII)
-# A name of a time, in the words that snake and camel case make of it.
-_OF_TIME = re.compile(r"(?i)(time|date|timestamp|ts|at|when|created|updated)$")
-_OF_EVENT_TIME = re.compile(r"(?i)^@?(event_?time|timestamp|event_?timestamp|occurred_?at|created_?at|time|ts)$")
-_OF_ID = re.compile(r"(?i)(id|uuid|guid|key|number|ref|reference)$")
-_OF_ENTITY = re.compile(
-    r"(?i)(customer|client|user|account|card|token|payer|payee|beneficiary|terminal|merchant|device|ip|email|iban|phone)"
+# By the words that snake case, camel case and points make of a name or a path.
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_OF_TIME = frozenset({"time", "date", "timestamp", "ts", "at", "when", "created", "updated"})
+_OF_EVENT_TIME = frozenset({"timestamp", "time", "occurred", "created", "ts"})
+_OF_ID = frozenset({"id", "uuid", "guid", "key", "number", "ref", "reference"})
+_OF_ENTITY = frozenset(
+    {"customer", "client", "user", "account", "card", "token", "payer", "payee", "beneficiary", "terminal", "merchant"}
+    | {"device", "ip", "email", "iban", "phone", "address"}
 )
 # Since 1970, of the years 2001 to 2096.
 _EPOCHS = {
@@ -74,7 +76,6 @@ class _Found:
     local_times: int = 0
     decimal_texts: int = 0
     values: set[str] = field(default_factory=set)
-    longest_list: int = 0
 
     def add(self, value: Any) -> None:
         self.present += 1
@@ -90,7 +91,7 @@ class _Found:
             self.decimal_texts += _DECIMAL_TEXT.fullmatch(value) is not None
         else:
             self.kinds["boolean" if isinstance(value, bool) else "list" if isinstance(value, list) else "object"] += 1
-        if isinstance(value, str) and len(self.values) < _MOST_DISTINCT:
+        if isinstance(value, str):
             self.values.add(value)
 
     def _add_number(self, number: str) -> None:
@@ -158,7 +159,8 @@ def file_examples(path: Path, most: int) -> list[bytes]:
     """
     try:
         with path.open("rb") as lines:
-            return list(islice((line for line in lines if line.strip()), most))
+            first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
+            return list(islice((line for line in chain([first], lines) if line.strip()), most))
     except OSError as failure:
         what = f"cannot be read: {failure.strerror or failure}"
         raise InferenceError(what, where=str(path), remedy="Give a file with a JSON object in each line") from None
@@ -166,15 +168,18 @@ def file_examples(path: Path, most: int) -> list[bytes]:
 
 def stream_name(origin: str) -> str:
     """The name of a stream after that of its topic or file."""
-    return re.sub(r"[^a-z0-9]+", "_", origin.lower()).strip("_0123456789")[:60] or "events"
+    return re.sub(r"[^a-z0-9]+", "_", origin.lower()).lstrip("_0123456789").rstrip("_")[:60] or "events"
 
 
 def declaration(records: Sequence[bytes], name: str, topic: str) -> str:
     """The TOML text that declares a stream of such records.
 
     Raises:
-        InferenceError: none of them is a JSON object.
+        InferenceError: none of them is a JSON object, or a stream cannot have the name.
     """
+    if not STREAM_NAME.fullmatch(name):
+        remedy = "Give --name with lower-case letters, digits and _, as in card_payments"
+        raise InferenceError("is not the name of a stream", where=name, remedy=remedy)
     objects = [found for found in map(_object, records) if found is not None]
     if not objects:
         what = f"none of {len(records):,} records is a JSON object" if records else "there are no records"
@@ -223,16 +228,16 @@ def _leaves(objects: Iterable[dict[str, Any]]) -> list[_Found]:
             for key, each in value.items():
                 visit(each, (*steps, key))
         elif isinstance(value, list) and value and steps:
-            found[steps].longest_list = max(found[steps].longest_list, len(value))
             visit(value[0], (*steps, 0))
 
     for each in objects:
         visit(each, ())
     mixed = {steps for steps, each in found.items() if each.is_mixed}
+    ends = found.keys() - {steps[:-1] for steps in found}
     return [
         each
         for steps, each in found.items()
-        if (each.is_mixed or not each.kinds.keys() & {"object", "list"})
+        if (each.is_mixed or not each.kinds.keys() & {"object", "list"} or steps in ends)
         and not any(steps[:end] in mixed for end in range(1, len(steps)))
     ]
 
@@ -241,22 +246,22 @@ def _fields(leaves: Sequence[_Found], records: int) -> tuple[list[_Field], list[
     """The fields, and of the other leaves what is wrong with them."""
     fields: list[_Field] = []
     left_out: list[str] = []
-    taken: set[str] = set()
+    names = _names(leaves)
     for found in leaves:
         shown = shortened(printable(str(found.path)), 80)
         if not all(_is_usable_key(step) for step in found.path.steps):
             left_out.append(f"{shown}, whose name has a quote or no valid characters")
         elif not found.known:
             left_out.append(f"{shown}, which is NULL in all records")
+        elif found.kinds.keys() <= {"object", "list"}:
+            left_out.append(f"{shown}, which is empty in all records, or too deep")
         elif found.is_mixed:
             left_out.append(f"{shown}, which is a value, an object or a list in different records")
         elif len(fields) == MOST_FIELDS:
             left_out.append("all further ones")
             break
         else:
-            name = _name(found.path, taken)
-            taken.add(name.lower())
-            fields.append(_field(name, found, records))
+            fields.append(_field(names[found.path], found, records))
     return fields, left_out
 
 
@@ -264,6 +269,16 @@ def _is_usable_key(step: str | int) -> bool:
     return isinstance(step, int) or (
         bool(step) and '"' not in step and not any("\ud800" <= character <= "\udfff" for character in step)
     )
+
+
+def _names(leaves: Iterable[_Found]) -> dict[FieldPath, str]:
+    """A name for each, the outermost first: those keep the key that they have."""
+    names: dict[FieldPath, str] = {}
+    taken: set[str] = set()
+    for found in sorted(leaves, key=lambda found: len(found.path.steps)):
+        names[found.path] = _name(found.path, taken)
+        taken.add(names[found.path].lower())
+    return names
 
 
 def _name(path: FieldPath, taken: set[str]) -> str:
@@ -304,7 +319,7 @@ def _typed(found: _Found) -> tuple[dict[str, Any], list[str]]:
         return {"type": "timestamp"}, []
     if kinds["text"] == known and found.times + found.local_times == known:
         return {"type": "timestamp", "zone": "UTC"}, ["? times without a zone: say which it is"]
-    if kinds.keys() <= {"text", "number"} and _OF_TIME.search(found.key) and found.times + kinds["number"] == known:
+    if kinds.keys() <= {"text", "number"} and _words(found.key) & _OF_TIME and found.times + kinds["number"] == known:
         unit = next((unit for unit, many in found.epochs.items() if many == kinds["number"]), None)
         if unit is not None:
             return {"type": "timestamp", "unit": unit}, [f"? {unit} since 1970, or text"]
@@ -317,7 +332,7 @@ def _typed(found: _Found) -> tuple[dict[str, Any], list[str]]:
 
 def _number(found: _Found) -> tuple[dict[str, Any], list[str]]:
     unit = next((unit for unit, many in found.epochs.items() if many == found.known), None)
-    if unit is not None and _OF_TIME.search(found.key):
+    if unit is not None and _words(found.key) & _OF_TIME:
         return {"type": "timestamp", "unit": unit}, [f"? {unit} since 1970"]
     doubts = [f"? {unit} since 1970, if it is a time"] if unit is not None else []
     if found.whole == found.known:
@@ -333,20 +348,23 @@ def _number(found: _Found) -> tuple[dict[str, Any], list[str]]:
 
 def _event_id(fields: Sequence[_Field], records: int) -> str | None:
     """The outermost field that differs in each record, one with the name of an id before others."""
-    different = min(records, _MOST_DISTINCT)
     candidates = [
         each
         for each in fields
         if each.kind in (Kind.STRING, Kind.INT64)
         and each.found.known == records
-        and len(each.found.values) == different
+        and len(each.found.values) == records
         and "" not in each.found.values
     ]
     return next((each.name for each in sorted(candidates, key=lambda each: _preference(each, _OF_ID))), None)
 
 
-def _preference(of: _Field, names: re.Pattern[str]) -> tuple[bool, int]:
-    return names.search(of.found.key) is None, len(of.found.path.steps)
+def _preference(of: _Field, names: frozenset[str]) -> tuple[bool, int]:
+    return not _words(of.found.key) & names, len(of.found.path.steps)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORDS.findall(text))
 
 
 def _event_time(fields: Sequence[_Field], records: int) -> str | None:
@@ -361,9 +379,12 @@ def _other_times(fields: Iterable[_Field], chosen: str) -> str:
 
 def _entities(fields: Sequence[_Field], event_id: str | None) -> list[str]:
     """Two fields at most that repeat and whose names are of somebody or something."""
-    strings = [each for each in fields if each.kind == "string" and each.name != event_id]
-    named = [each for each in strings if _OF_ENTITY.search(each.name) or _OF_ENTITY.search(str(each.found.path))]
-    repeated = [each for each in strings if 1 < len(each.found.values) < each.found.known]
+    others = [each for each in fields if each.name != event_id]
+    strings = [each for each in others if each.kind == Kind.STRING]
+    named = [
+        each for each in others if each.kind in (Kind.STRING, Kind.INT64) and _words(str(each.found.path)) & _OF_ENTITY
+    ]
+    repeated = [each for each in (*named, *strings) if 1 < len(each.found.values) < each.found.known]
     chosen = [each for each in named if each in repeated] or named or repeated or strings
     return [each.name for each in chosen[:2]] or ([event_id] if event_id else [])
 
@@ -372,12 +393,10 @@ def _tried(text: str, name: str, records: Sequence[bytes]) -> str:
     """What the declaration makes of the records, as comments."""
     stream: Stream = streams_from_mapping(tomllib.loads(text)["streams"], "declaration")[name]
     refused: Counter[str] = Counter()
-    details: dict[str, str] = {}
     for record in records:
         event = parse_event(record, stream)
         if isinstance(event, Rejection):
             refused[event.reason.value] += 1
-            details.setdefault(event.reason.value, event.detail)
     used = len(records) - refused.total()
     lines = [f"# {used:,} of {len(records):,} records are events by this declaration."]
     lines += [f"# {many:,} {reason}" for reason, many in refused.most_common()]

@@ -58,7 +58,7 @@ def typed(value: Any, declared: FieldType, zone: ZoneInfo | None = None, written
             return _decimal(value, declared) if is_number or is_text else None
         case Kind.TIMESTAMP:
             if is_text:
-                return _time(value, zone) if written is None else written.of_text(value)
+                return _time(value, zone) if written is None else written.of_text(value, zone)
             if not is_number:
                 return None
             return _milliseconds(value) if written is None else written.of_number(value)
@@ -68,7 +68,7 @@ def typed_text(text: str, declared: FieldType, zone: ZoneInfo | None = None, wri
     """The text of a cell in its field's type; None if it does not fit. zone, written: as in `typed`."""
     match declared.kind:
         case Kind.TIMESTAMP if written is not None:
-            return written.of_number(text) if _JSON_NUMBER.fullmatch(text) else written.of_text(text)
+            return written.of_number(text) if _JSON_NUMBER.fullmatch(text) else written.of_text(text, zone)
         case Kind.STRING:
             return text
         case Kind.BOOLEAN:

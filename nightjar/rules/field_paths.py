@@ -18,8 +18,8 @@ ABSENT, BLOCKED = object(), object()
 
 _MAX_INDEX = 999
 _MAX_STEPS = 50
-_STEP = re.compile(r'(?P<dot>\.)?(?:"(?P<quoted>[^"]+)"|(?P<key>[^.\[\]"\s$][^.\[\]"]*))|\[(?P<index>[0-9]{1,4})\]')
-_BARE = re.compile(r'[^.\[\]"\s$][^.\[\]"]*')
+_BARE = re.compile(r'[^.\[\]"\s$](?:[^.\[\]"\x00-\x1f]*[^.\[\]"\s])?')
+_STEP = re.compile(rf'(?P<dot>\.)?(?:"(?P<quoted>[^"]+)"|(?P<key>{_BARE.pattern}))|\[(?P<index>[0-9]{{1,4}})\]')
 _REMEDY = 'Write it like payment.amount, items[0].price or "user.name"."first.name"'
 
 
@@ -34,6 +34,8 @@ class FieldPath:
         """The path that a text spells; DeclarationError if none."""
         if not isinstance(text, str) or not text:
             raise DeclarationError(f"{text!r} is not a path", remedy=_REMEDY)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise DeclarationError(f"{text!r} has half of a surrogate pair", remedy=_REMEDY)
         steps: list[str | int] = []
         at = 0
         while at < len(text):
@@ -86,7 +88,7 @@ class FieldPath:
 
     def changed(self, record: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
         """A copy of a record with the value changed, if it has one."""
-        if self.value(record) in (ABSENT, BLOCKED):
+        if self.value(record) in (None, ABSENT, BLOCKED):
             return record
         copy: Any = {**record}
         within = copy

@@ -28,7 +28,7 @@ RESERVED_FIELDS = frozenset(
     {"arrival_time", "partition", "offset", "arrival_date", "sent_at", "rejected", "detail", "original"}
 )
 
-_STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _KEYS = ("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", "fields")
 _MARKS = ("optional", "sensitive")
@@ -176,7 +176,7 @@ class _Declaration:
     def __init__(self, name: str, body: Any, origin: str) -> None:
         self.name = name
         self.origin = origin
-        if not _STREAM_NAME.fullmatch(name):
+        if not STREAM_NAME.fullmatch(name):
             raise self.error("", f"{name!r} is not a stream name", "Use lower-case letters, digits and _, as in logins")
         if not isinstance(body, Mapping):
             raise self.error("", f"{body!r} is not a table", f"A stream is a table [streams.{name}]")
@@ -247,9 +247,10 @@ class _Declaration:
         for name in declared:
             place = f"fields.{name}"
             if not is_usable_name(name):
-                example = f"from = {json.dumps(str(FieldPath((str(name),))))}"
-                remedy = "Use letters, digits and _, as in customer_id, and no word of SQL such as AND or CASE. "
-                remedy += f'If records have this name: {{type = "string", {example}}}'
+                remedy = "Use letters, digits and _, as in customer_id, and no word of SQL such as AND or CASE"
+                if name and '"' not in name:
+                    example = json.dumps(str(FieldPath((name,))))
+                    remedy += f'. If records have this name: {{type = "string", from = {example}}}'
                 raise self.error(place, f"{name!r} cannot be the name of a field", remedy)
             if name.lower() in RESERVED_FIELDS:
                 raise self.error(place, "is reserved for nightjar's own columns", "Rename the field")
@@ -317,9 +318,12 @@ class _Declaration:
                 path = FieldPath.parse(written["from"]) if "from" in written else FieldPath((name,))
             except DeclarationError as refusal:
                 raise self.error(f"fields.{name}.from", refusal.what, refusal.remedy) from None
+            place = f"fields.{name}.from" if "from" in written else f"fields.{name}"
+            if other := next((other for other, theirs in paths.items() if path == theirs), None):
+                raise self.error(place, f"{other} is read from {path} already", f'Derive it: {{sql = "{other}"}}')
             if other := next((other for other, theirs in paths.items() if path.conflicts_with(theirs)), None):
                 raise self.error(
-                    f"fields.{name}.from",
+                    place,
                     f"{path} and {paths[other]}, of {other}, cannot both be in a record",
                     "One is within the other, or what is an object for one is a list for the other",
                 )

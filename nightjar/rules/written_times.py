@@ -1,6 +1,6 @@
 """How the times of a field are written: the keys `unit`, `format` and `zone` of its declaration.
 
-ISO 8601 text with a zone is read whatever is declared.
+ISO 8601 text with a zone is read whatever is declared; where a text fits the declared format too, that counts.
 """
 
 from __future__ import annotations
@@ -74,6 +74,13 @@ class WrittenTime:
                 raise DeclarationError(f"{self.format!r} lacks {names}", where="format", remedy="Times have a date")
         if ("I" in letters) != ("p" in letters):
             raise DeclarationError(f"{self.format!r} has one of %I and %p", where="format", remedy="Write both, or %H")
+        for one, other in (("m", "b"), ("H", "I")):
+            if one in letters and other in letters:
+                raise DeclarationError(f"{self.format!r} has %{one} and %{other}", where="format", remedy="Write one")
+        for coarse, fine in (("HI", "M"), ("M", "S"), ("S", "f")):
+            if fine in letters and not set(coarse) & set(letters):
+                remedy = f"Write %{coarse[0]} too"
+                raise DeclarationError(f"{self.format!r} has %{fine} alone", where="format", remedy=remedy)
         if ("z" in letters) == (self.zone is not None):
             what = "has a zone already" if self.zone is not None else "says nothing about the zone"
             remedy = "Leave out `zone`" if self.zone is not None else 'Add `zone`, as in zone = "Europe/Berlin"'
@@ -90,13 +97,14 @@ class WrittenTime:
         texts = [re.escape(part) if at % 2 == 0 else _DIRECTIVES.get(part, "%") for at, part in enumerate(parts)]
         return re.compile("".join(texts), re.ASCII)
 
-    def of_text(self, text: str) -> int | None:
-        """µs since 1970 of a text; None if it is no such time."""
-        if (instant := parse_timestamp(text, zone_required=True)) is not None:
-            return instant
-        if self.format is not None:
+    def of_text(self, text: str, zone: ZoneInfo | None = None) -> int | None:
+        """µs since 1970 of a text; None if it is no such time. zone: of a time without one, if none is declared."""
+        if self.format is not None and self._pattern.fullmatch(text):
             return self._formatted(text)
-        if self._zone is not None and (instant := local_timestamp(text, self._zone)) is not None:
+        if (instant := parse_timestamp(text, zone_required=True)) is not None or self.format is not None:
+            return instant
+        zone = self._zone or zone
+        if zone is not None and (instant := local_timestamp(text, zone)) is not None:
             return instant
         return self.of_number(text) if self.unit is not None else None
 

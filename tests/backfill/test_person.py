@@ -6,6 +6,7 @@ import pytest
 
 from nightjar.backfill.erasure.person import Person
 from nightjar.backfill.inputs.forgotten import mark_of
+from nightjar.rules.field_paths import FieldPath
 from nightjar.rules.masking import MASK
 
 ANN = Person({"customer_id": ("C12", "O'Brien & Søn")})
@@ -32,9 +33,11 @@ def test_a_record_is_theirs_by_its_key_or_any_value(record: bytes, is_theirs: bo
 def test_a_record_may_have_the_value_at_another_place_than_the_field_s_name() -> None:
     """Something else may stand at the key of that name."""
     record = json.dumps({"customer_id": {"kind": "card"}, "payment": {"customer": "C12"}}).encode()
-    assert not ANN.is_about(record)
-    assert ANN.is_about(record, elsewhere={"customer_id"})
-    assert not ANN.is_about(record.replace(b"C12", b"C123"), elsewhere={"customer_id"})
+    places = {"customer_id": [FieldPath.parse("payment.customer")]}
+    assert ANN.is_about(record, places)
+    assert not ANN.is_about(record.replace(b"C12", b"C123"), places)
+    others = json.dumps({"payment": {"customer": "C2"}, "referrer": "C12", "customer_id": "C12"}).encode()
+    assert not ANN.is_about(others, places), "another person's record that names them"
 
 
 def test_values_are_masked_in_measures_and_text() -> None:

@@ -128,6 +128,13 @@ def test_several_odd_values_are_alike_too(changes: list[tuple[tuple[Any, ...], s
     compared([text(GOOD).encode(), text(record).encode()])
 
 
+def test_numbers_that_hash_alike_take_no_time() -> None:
+    """All multiples of 2**61 - 1 have one hash, so anybody could slow a table of them down."""
+    modulus = 2**61 - 1
+    records = [text(changed(GOOD, ("@timestamp",), str(modulus * number))).encode() for number in range(1, 20_000)]
+    assert compared(records)["rejected"] > 19_000
+
+
 def test_derived_fields_follow_from_the_others() -> None:
     event = parse_event(text(GOOD), DERIVED)
     assert isinstance(event, dict)

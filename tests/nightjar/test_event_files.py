@@ -423,8 +423,36 @@ def test_a_time_that_is_written_otherwise_is_refused_with_its_row(tmp_path: Path
 
 def test_a_column_without_the_place_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"meta": ["x"], "who": ["a"], "day": ["05.01.2026"]}), tmp_path / "events.parquet")
-    with pytest.raises(EventsError, match=r"meta has no meta\.id"):
+    with pytest.raises(EventsError, match=r"meta \(string\) has no meta\.id"):
         read_events(tmp_path / "events.parquet", PLACED)
     (tmp_path / "events.csv").write_text("who,day\na,05.01.2026\n")
     with pytest.raises(EventsError, match=r"has no column id \(meta\.id\)"):
         read_events(tmp_path / "events.csv", PLACED)
+
+
+def plain_stream(**fields: object) -> Stream:
+    declared = {"id": "string", "at": "timestamp", **fields}
+    body = {"event_id": "id", "event_time": "at", "entities": ["id"], "fields": declared}
+    return streams_from_mapping({"s": body}, "test")["s"]
+
+
+def test_the_place_counts_where_a_file_has_it_and_the_name_else(tmp_path: Path) -> None:
+    stream = plain_stream(payer={"type": "string", "from": "who.id"}, amount={"type": "double", "from": "amount.value"})
+    common = {"id": ["1"], "at": [NOON], "payer": ["top"]}
+    nested = {**common, "who": [{"id": "nested"}], "amount": [{"value": 1.5}]}
+    pq.write_table(pa.table(nested), tmp_path / "nested.parquet")
+    pq.write_table(pa.table({**common, "amount": [2.5]}), tmp_path / "flat.parquet")
+    pq.write_table(pa.table({**common, "amount": [2.5], "who": ["x"]}), tmp_path / "other.parquet")
+    found = {path.stem: read_events(path, stream).to_pylist()[0] for path in sorted(tmp_path.glob("*.parquet"))}
+    assert {name: (event["payer"], event["amount"]) for name, event in found.items()} == {
+        "nested": ("nested", 1.5),
+        "flat": ("top", 2.5),
+        "other": ("top", 2.5),
+    }
+
+
+def test_a_number_that_is_none_is_null_in_a_time_too(tmp_path: Path) -> None:
+    stream = plain_stream(seen={"type": "timestamp", "unit": "s"})
+    columns = {"id": ["1", "2"], "at": [NOON] * 2, "seen": [1767614400.0, float("nan")]}
+    pq.write_table(pa.table(columns), tmp_path / "events.parquet")
+    assert read_events(tmp_path / "events.parquet", stream)["seen"].to_pylist() == [NOON, None]

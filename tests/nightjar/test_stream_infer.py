@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar.kafka.clients import producer
-from nightjar.operations.infer import InferenceError, declaration, stream_name
+from nightjar.operations.infer import InferenceError, declaration, file_examples, stream_name
 from nightjar.rules.errors import DeclarationError
 from nightjar.rules.events import parse_event
 from nightjar.rules.streams import Stream, streams_from_mapping
@@ -149,10 +149,37 @@ def test_of_any_objects_comes_a_declaration_that_reads_them(objects: list[dict[s
 
 @pytest.mark.parametrize(
     ("origin", "name"),
-    [("Bank.Transfers-v2", "bank_transfers_v"), ("events", "events"), ("2026", "events"), ("é", "events")],
+    [("Bank.Transfers-v2", "bank_transfers_v2"), ("events", "events"), ("2026", "events"), ("é", "events")],
 )
 def test_a_stream_is_named_after_its_topic(origin: str, name: str) -> None:
     assert stream_name(origin) == name
+
+
+def test_an_outer_field_keeps_its_name() -> None:
+    same = {"payer": {"id": "p"}, "customerId": 5, "description": "x", "at": "2026-01-05T12:00:00Z"}
+    rows = [{**same, "id": f"e{number}", "accounts": 1_767_614_400 + number} for number in range(9)]
+    stream = read(declaration(records(rows), "s", "t"))
+    assert (stream.event_id, str(stream.path("payer_id"))) == ("id", "payer.id")
+    assert stream.entities == ("payer_id", "customerId")
+    assert str(stream.fields["accounts"]) == "int64"
+
+
+def test_what_is_empty_is_said() -> None:
+    text = declaration(records([{"a": [], "b": {}, "c": [[]]}]), "s", "t")
+    assert [line for line in text.splitlines() if "empty in all records" in line] == [
+        f"# left out: {name}, which is empty in all records, or too deep" for name in ("a", "b", "c[0]")
+    ]
+
+
+@pytest.mark.parametrize("name", ["my stream", "a.b", "A", "1", ""])
+def test_a_name_that_no_stream_has_is_refused(name: str) -> None:
+    with pytest.raises(InferenceError, match="not the name of a stream"):
+        declaration(records(ROWS), name, "t")
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_bytes(b"\xef\xbb\xbf" + records(ROWS)[0] + b"\n\n")
+    assert file_examples(tmp_path / "e.jsonl", 5) == [records(ROWS)[0] + b"\n"]
 
 
 @pytest.mark.kafka

@@ -40,6 +40,7 @@ def test_a_path_has_one_meaning(text: str, steps: tuple[str | int, ...]) -> None
     "text",
     [
         *("", ".a", "a.", "a..b", "[0]", "[0].a", "a[]", "a[-1]", "a[x]", "a[1000]", 'a"b"', '"a', '""', '"a"b'),
+        *("a ", "a\tb", "a. b", '"\ud800"'),
         *("$key", "a.$b", " a", "a[0]b", "a" + ".a" * 50, 5, None, ["a"]),
     ],
 )
@@ -98,6 +99,11 @@ def test_values_are_found_at_the_places_where_they_are_put(values: list[tuple[Fi
         changed = path.changed(record, lambda held: held + 1)
         assert path.value(changed) == value + 1
         assert path.value(record) == value
+
+
+def test_nothing_is_changed_where_nothing_is() -> None:
+    for path in ("a.n.further", "a.n.further[2]", "a.z", "t.z"):
+        assert FieldPath.parse(path).changed(RECORD, lambda _: 1 / 0) is RECORD
 
 
 @given(PATHS, PATHS)

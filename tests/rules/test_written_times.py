@@ -106,6 +106,21 @@ def test_what_is_written_otherwise_is_none(form: str, text: str) -> None:
     assert at(WrittenTime(format=form, zone="UTC"), text) is None
 
 
+def test_what_fits_the_format_is_read_by_it_though_iso_could_be_meant() -> None:
+    """So that the second of January is not one in some rows and the first of February in others."""
+    written = WrittenTime(format="%Y-%d-%m %H:%M:%S%z")
+    written.check()
+    assert at(written, "2026-02-01 12:00:00Z") == datetime(2026, 1, 2, 12, tzinfo=UTC)
+    assert at(written, "2026-02-01T12:00:00Z") == datetime(2026, 2, 1, 12, tzinfo=UTC)
+
+
+def test_another_zone_counts_where_none_is_declared() -> None:
+    """As in a file of local times."""
+    berlin, noon = ZoneInfo("Europe/Berlin"), WrittenTime().of_text("2026-01-05T12:00:00Z")
+    assert WrittenTime(unit="s").of_text("2026-01-05T13:00:00", berlin) == noon
+    assert WrittenTime(zone="UTC").of_text("2026-01-05T12:00:00", berlin) == noon
+
+
 def test_a_number_is_read_by_its_format() -> None:
     """Not as milliseconds, which would be a day of the year 2612."""
     assert at(WrittenTime(format="%Y%m%d%H%M%S", zone="UTC"), "20260105120000", number=True) == NOON
@@ -124,6 +139,10 @@ def test_a_number_is_read_by_its_format() -> None:
         ({"format": "%Y-%m-%d", "zone": "UTC", "unit": "s"}, "format"),
         ({"format": "%H:%M", "zone": "UTC"}, "format"),
         ({"format": "%Y-%m-%d %I", "zone": "UTC"}, "format"),
+        ({"format": "%Y-%m-%b-%d", "zone": "UTC"}, "format"),
+        ({"format": "%Y-%m-%d %H %I %p", "zone": "UTC"}, "format"),
+        ({"format": "%Y-%m-%d %M", "zone": "UTC"}, "format"),
+        ({"format": "%Y-%m-%d %H:%S", "zone": "UTC"}, "format"),
         ({"format": "%Y-%m-%d %Y", "zone": "UTC"}, "format"),
         ({"format": "%Y-%m-%d %Q", "zone": "UTC"}, "format"),
         ({"format": "%Y-%m-%d %", "zone": "UTC"}, "format"),

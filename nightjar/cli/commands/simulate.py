@@ -10,6 +10,7 @@ from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
     from nightjar.cases import Case, CaseOutcome, Difference
+    from nightjar.rules.streams import Stream
     from nightjar.terminal.console import SafeConsole
 
 
@@ -104,19 +105,19 @@ def _show_unused(console: "SafeConsole", case: "Case", outcome: "CaseOutcome", *
     for record in outcome.late if every or "late" not in case.expect.rows else ():
         _print(console, f"  late: {_json(record['event'])}")
     for record in outcome.quarantine if every or "quarantine" not in case.expect.rows else ():
-        event = _event_named(record["raw"], case.streams[record["stream"]].event_id)
+        event = _event_named(record["raw"], case.streams[record["stream"]])
         _print(console, f"  quarantine: {event}: {record['reason']}: {record['detail']}")
 
 
-def _event_named(raw: str, event_id: str) -> str:
+def _event_named(raw: str, stream: "Stream") -> str:
     """A record that is not an event: by its event id if it has one, else by its beginning."""
     from nightjar.rules.errors import shortened
 
     try:
-        named = json.loads(raw)[event_id]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        named = stream.path(stream.event_id).value(json.loads(raw))
+    except (ValueError, RecursionError):
         named = None
-    return shortened(raw if named is None else str(named), 60)
+    return shortened(str(named) if isinstance(named, str | int | float) else raw, 60)
 
 
 def _show_alert(console: "SafeConsole", alert: dict[str, Any], when: str) -> None:

@@ -88,7 +88,7 @@ def _show(console: "SafeConsole", found: "JobStatus") -> None:
         console.print(line(f"latency: p50 {p50:,.0f} ms, p99 {p99:,.0f} ms over the last {over}"))
     for stream, many in found.epoch_seconds.items():
         text = f"{stream}: {counted(many, 'recent late event')} dated between 1970 and 1973"
-        hint = ": does a producer send epoch seconds? Numbers are epoch milliseconds"
+        hint = ": does a producer send epoch seconds? A number's unit is declared with the stream"
         console.print(line((text, "yellow"), hint), soft_wrap=True)
     for stream, groups in found.retained.items():
         shown = ", ".join(f"{rows:,} by {group_by or '(all)'}" for group_by, rows in groups.items())

@@ -86,5 +86,5 @@ def infer(
     if (file is None) == (topic is None):
         raise SettingsError("give a file or a topic", where="stream infer", remedy="As in --topic transfers")
     found = file_examples(file, records) if file is not None else topic_examples(context.settings, str(topic), records)
-    origin = topic or str(file and file.stem)
-    context.console.print(lines(declaration(found, name or stream_name(origin), topic or origin)), soft_wrap=True)
+    name = name or stream_name(topic or str(file and file.stem))
+    context.console.print(lines(declaration(found, name, topic or name)), soft_wrap=True)
