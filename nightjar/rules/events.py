@@ -103,18 +103,17 @@ def parse_recorded(
             return Rejection(Reason.NOT_JSON, _short(str(failure)))
     if not isinstance(fields, dict):
         return Rejection(Reason.NOT_AN_OBJECT, f"the JSON is {'no object' if stream.sensitive else _short(fields)}")
-    if stream.path(stream.event_id).value(fields) in (None, "", ABSENT):
+    if stream.value_in(fields, stream.event_id) in (None, "", ABSENT):
         return Rejection(Reason.NO_ID, f"{stream.shown_place(stream.event_id)} is absent, null or empty")
     event: dict[str, Any] = {}
     for name, declared in stream.recorded.items():
-        path, written = stream.path(name), stream.times.get(name)
-        value = path.value(fields)
+        value, written = stream.value_in(fields, name), stream.times.get(name)
         if value is ABSENT:
             if name not in stream.optional:
                 return Rejection(Reason.MISSING_FIELD, f"{stream.shown_place(name)} is absent")
             value = None
         if value is BLOCKED:
-            return Rejection(Reason.MISTYPED_FIELD, f"{stream.shown_place(name)}: {path.obstacle(fields)}")
+            return Rejection(Reason.MISTYPED_FIELD, f"{stream.shown_place(name)}: {stream.path(name).obstacle(fields)}")
         if name == stream.event_time and value is None:
             return Rejection(Reason.MISSING_FIELD, f"{stream.shown_place(name)} is null")
         event[name] = None if value is None else typed(value, declared, zone, written)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from nightjar.rules.durations import parse_duration
 from nightjar.rules.errors import DeclarationError, NightjarError, SettingsError, shortened
-from nightjar.rules.field_paths import FieldPath, nested
+from nightjar.rules.field_paths import ABSENT, FieldPath, nested
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS, SHIPPED
 from nightjar.rules.names import did_you_mean, is_usable_name
 from nightjar.rules.types import STRING, FieldType, Kind
@@ -74,6 +74,11 @@ class Stream:
     def path(self, name: str) -> FieldPath:
         """Where the value of a field stands in a record."""
         return self.paths.get(name) or FieldPath((name,))
+
+    def value_in(self, record: Mapping[str, Any], name: str) -> Any:
+        """The value of a field in a record, as FieldPath.value has it."""
+        path = self.paths.get(name)
+        return record.get(name, ABSENT) if path is None else path.value(record)
 
     def shown_place(self, name: str) -> str:
         """The field, and where it is read from, for a person."""
