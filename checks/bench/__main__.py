@@ -24,6 +24,8 @@ QUICK = {
     "memory": "--events 100000",
     "resolution": "--groups 10 --hours 1 --resolutions 1m",
     "latency": "--rates 200 --turns 1 --seconds 20 --after 10 --against stateful",
+    "batch_ends": "--turns 1 --seconds 30 --after 15 --rate 200",
+    "hour": "--minutes 1 --window 0.2 --after 0.4 --rate 200",
     "drain": "--events 300000 --turns 1 --backlogs uniform",
     "start": "--rows 20000 --turns 1",
     "many_rules_job": "--count 50 --rate 200 --seconds 15 --turns 1",
