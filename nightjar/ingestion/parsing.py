@@ -17,7 +17,7 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -75,7 +75,8 @@ class Parsed:
 def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed:
     """Parse records: values (binary, NULL if empty) and arrivals (int64, µs). Each becomes an event or is rejected."""
     if len(values) <= _FEW:
-        return _parsed_by_record(values.to_pylist(), range(len(values)), arrivals, stream)
+        parsed = _parsed_by_record(values.to_pylist(), range(len(values)), arrivals, stream)
+        return replace(parsed, events=with_derived(parsed.events, stream))
     return parse_columns(values, arrivals, stream)
 
 
@@ -105,12 +106,12 @@ def parse_columns(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parse
     sure = sure[~doubt]
     others = _parsed_by_record(raw, np.setdiff1d(np.arange(len(raw)), sure).tolist(), arrivals, stream)
     rows = np.concatenate([sure, others.rows])
-    events = with_derived(pa.concat_tables([plain, others.events.select(list(columns))]), stream)
+    events = with_derived(pa.concat_tables([plain, others.events]), stream)
     return Parsed(events, rows, others.rejected)
 
 
 def _parsed_by_record(raw: Sequence[bytes | None], wanted: Iterable[int], arrivals: pa.Array, stream: Stream) -> Parsed:
-    """The wanted ones of the records, each parsed by `parse_recorded`."""
+    """The wanted ones of the records, each parsed by `parse_recorded`; without derived fields."""
     rows, events, rejected = [], list[dict[str, Any]](), list[tuple[int, Rejection]]()
     for at in wanted:
         event = parse_recorded(raw[at] or b"", stream)
@@ -121,7 +122,7 @@ def _parsed_by_record(raw: Sequence[bytes | None], wanted: Iterable[int], arriva
         else:
             rows.append(at)
             events.append(event)
-    return Parsed(with_derived(recorded_table(events, stream), stream), np.array(rows, np.int64), rejected)
+    return Parsed(recorded_table(events, stream), np.array(rows, np.int64), rejected)
 
 
 def _long_decimals(values: pa.Array, stream: Stream) -> Mask:
@@ -279,23 +280,20 @@ def _times(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
 
 
 def _written_times(written: WrittenTime, values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
-    """As declared. One by one, but each different value once. Whole numbers beyond 64 bits are in doubt: many of them
-    could have one hash."""
-    large = np.array([type(value) is int and value not in _INT64 for value in values], np.bool_)
-    values = [None if type(value) is int and value not in _INT64 else value for value in values]
-    read: dict[tuple[type, Any], int | None] = {}
-    for key in {(type(value), value) for value in values}:
-        read[key] = _written_time(written, key[1])
-    instants = [read[type(value), value] for value in values]
+    """As declared. One by one, but each different value once."""
+    # many whole numbers beyond 64 bits could have one hash, so none is kept
+    kept = [None if type(value) is int and value not in _INT64 else value for value in values]
+    read = {key: _written_time(written, key[1]) for key in {(type(value), value) for value in kept}}
+    instants = [read[type(value), value] for value in kept]
     doubt = [value is not None and instant is None for value, instant in zip(values, instants, strict=True)]
-    return _instants(pa.array(instants, pa.int64())), np.array(doubt, np.bool_) | large
+    return _instants(pa.array(instants, pa.int64())), np.array(doubt, np.bool_)
 
 
 def _written_time(written: WrittenTime, value: Any) -> int | None:
     if isinstance(value, str):
         return written.of_text(value)
     if isinstance(value, int):
-        return written.of_number(str(value)) if value in _INT64 else None
+        return written.of_number(str(value))
     # of a number with a format counts how it is written, which is no longer known
     return None if value is None or written.format or written.unit is None else written.of_double(value)
 

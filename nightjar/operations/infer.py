@@ -22,7 +22,7 @@ from typing import Any
 
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.readers import Reader
-from nightjar.rules.errors import NightjarError, printable, shortened
+from nightjar.rules.errors import DeclarationError, NightjarError, printable, shortened
 from nightjar.rules.event_values import JsonNumber
 from nightjar.rules.events import Rejection, parse_event, read_json
 from nightjar.rules.field_paths import FieldPath
@@ -249,7 +249,7 @@ def _fields(leaves: Sequence[_Found], records: int) -> tuple[list[_Field], list[
     names = _names(leaves)
     for found in leaves:
         shown = shortened(printable(str(found.path)), 80)
-        if not all(_is_usable_key(step) for step in found.path.steps):
+        if not _can_be_declared(found.path):
             left_out.append(f"{shown}, whose name has a quote or no valid characters")
         elif not found.known:
             left_out.append(f"{shown}, which is NULL in all records")
@@ -265,10 +265,11 @@ def _fields(leaves: Sequence[_Found], records: int) -> tuple[list[_Field], list[
     return fields, left_out
 
 
-def _is_usable_key(step: str | int) -> bool:
-    return isinstance(step, int) or (
-        bool(step) and '"' not in step and not any("\ud800" <= character <= "\udfff" for character in step)
-    )
+def _can_be_declared(path: FieldPath) -> bool:
+    try:
+        return FieldPath.parse(str(path)) == path
+    except DeclarationError:
+        return False
 
 
 def _names(leaves: Iterable[_Found]) -> dict[FieldPath, str]:
