@@ -68,7 +68,7 @@ jars: need-java setup
 	@$(BIN)/python -m nightjar.operations.prepare_classes
 
 test-jars: need-java setup
-	@$(BIN)/python -m nightjar.jvm.jars deploy/compose/connect/ivy.xml deploy/compose/object-store/ivy.xml
+	@$(BIN)/python -m nightjar.jvm.jars $(addsuffix /ivy.xml,$(addprefix deploy/compose/,connect object-store schema-registry))
 
 check: setup
 	$(call announce,ruff)

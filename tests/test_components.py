@@ -1,13 +1,15 @@
 """What nightjar ships, and what it is installed with: licences, the bill of materials, and the jars' checksums."""
 
 import hashlib
+import io
 import json
+import tarfile
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from nightjar.jvm.jars import CHECKSUMS, IVY_XML, JarsError, jar_folder, refuse_altered
+from nightjar.jvm.jars import CHECKSUMS, IVY_SETTINGS, IVY_XML, JarsError, jar_folder, jars, refuse_altered, resolve
 from tools import bill_of_materials, jar_checksums
 from tools.components import PROJECT, Component, components
 
@@ -69,3 +71,67 @@ def test_a_jar_that_was_not_tested_is_refused(tmp_path: Path, change: str) -> No
             jar.with_name("b-1.jar").write_bytes(b"new")
     with pytest.raises(JarsError, match=r"not the jars that were tested: spark/[ab]-1\.jar"):
         refuse_altered(tmp_path / "new", checksums)
+
+
+def ivy_file_of_an_archive(folder: Path, name: str) -> Path:
+    """An Ivy file that asks for an archive, of which one file has that name, from a repository in the folder."""
+    file = folder / "server-1.tar.gz"
+    with tarfile.open(file, "w:gz") as archive:
+        for member in ("run.jar", name):
+            entry = tarfile.TarInfo(member)
+            entry.size = len(member)
+            archive.addfile(entry, io.BytesIO(member.encode()))
+    (folder / IVY_SETTINGS).write_text(
+        f"""
+        <ivysettings>
+          <settings defaultResolver="folder"/>
+          <caches defaultCacheDir="{folder}/cache"/>
+          <resolvers>
+            <filesystem name="folder"><artifact pattern="{folder}/[artifact]-[revision].[ext]"/></filesystem>
+          </resolvers>
+        </ivysettings>
+        """
+    )
+    ivy_xml = folder / "ivy.xml"
+    ivy_xml.write_text(
+        """
+        <ivy-module version="2.0">
+          <info organisation="nightjar" module="tests"/>
+          <configurations><conf name="server"/></configurations>
+          <dependencies>
+            <dependency org="tests" name="server" rev="1" conf="server->default">
+              <artifact name="server" type="archive" ext="tar.gz"/>
+            </dependency>
+          </dependencies>
+        </ivy-module>
+        """
+    )
+    return ivy_xml
+
+
+@pytest.mark.slow
+def test_an_archive_is_unpacked_and_its_jars_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in its folders, too."""
+    monkeypatch.setenv("NIGHTJAR_JAR_DIR", str(tmp_path / "jars"))
+    ivy_xml = ivy_file_of_an_archive(tmp_path, "lib/a.jar")
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("lib/a.jar", "run.jar")}
+    lines = {name: f"{digest}  server/{name}\n" for name, digest in digests.items()}
+    ivy_xml.with_name(CHECKSUMS).write_text(lines["run.jar"])
+    with pytest.raises(JarsError, match=r"not the jars that were tested: server/lib/a\.jar"):
+        resolve(ivy_xml)
+    assert not jar_folder(ivy_xml).exists()
+    ivy_xml.with_name(CHECKSUMS).write_text("".join(lines.values()))
+    resolve(ivy_xml)
+    (unpacked,) = jars("server", ivy_xml)
+    assert (unpacked.parent / "lib" / "a.jar").read_text() == "lib/a.jar"
+    assert not list(jar_folder(ivy_xml).rglob("*.tar.gz"))
+
+
+@pytest.mark.slow
+def test_an_archive_that_writes_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTJAR_JAR_DIR", str(tmp_path / "jars"))
+    ivy_xml = ivy_file_of_an_archive(tmp_path, "../../../elsewhere.jar")
+    with pytest.raises(JarsError, match="the archive cannot be unpacked"):
+        resolve(ivy_xml)
+    assert not (tmp_path / "elsewhere.jar").exists()
+    assert not (tmp_path / "jars" / "elsewhere.jar").exists()

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from nightjar.jvm.jars import CHECKSUMS, IVY_XML, PROJECT, checksums_of, resolve
 
-# Ours, and those of servers that docker-compose.yaml builds.
+# Ours, and those of servers that docker-compose.yaml builds or tests start.
 IVY_FILES = (
     IVY_XML,
     PROJECT / "deploy" / "compose" / "object-store" / "ivy.xml",
     PROJECT / "deploy" / "compose" / "connect" / "ivy.xml",
+    PROJECT / "deploy" / "compose" / "schema-registry" / "ivy.xml",
 )
 
 

@@ -2,7 +2,8 @@
 
 `ivy.xml` lists them in two sets: `spark` (added to Spark's class path) and `kafka` (a whole broker). The Ivy inside
 pyspark resolves them once into `<jars>/<hash of ivy.xml>/<set>/` (installation.py), so a changed `ivy.xml` never uses
-an old folder. Other Ivy files, such as the one of tests, have folders of their own.
+an old folder. Other Ivy files, such as the one of tests, have folders of their own. A program that is published as an
+archive (of type `archive`, a tar.gz) is unpacked into the folder of its set.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +24,8 @@ PROJECT = IMPORTED_FROM
 IVY_XML = Path(__file__).with_name("ivy.xml")
 # Beside an Ivy file: the SHA-256 of each jar, as `sha256sum` writes it. `python -m tools.jar_checksums` makes it.
 CHECKSUMS = "jars.sha256"
+# Beside an Ivy file that needs other settings than Ivy's own: where jars come from, and how they are looked up.
+IVY_SETTINGS = "ivysettings.xml"
 
 
 class JarsError(NightjarError):
@@ -114,8 +118,8 @@ def refuse_altered(folder: Path, checksums: Path) -> None:
 
 def checksums_of(folder: Path) -> dict[str, str]:
     """SHA-256 of the jars in a folder of sets, by `set/file`."""
-    jars = sorted(folder.glob("*/*.jar"))
-    return {f"{jar.parent.name}/{jar.name}": hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars}
+    jars = sorted(folder.glob("*/**/*.jar"))
+    return {jar.relative_to(folder).as_posix(): hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars}
 
 
 def _run_ivy(ivy_xml: Path, jar_set: str, into: Path) -> None:
@@ -124,7 +128,10 @@ def _run_ivy(ivy_xml: Path, jar_set: str, into: Path) -> None:
         raise JarsError("pyspark is not installed", remedy="Install nightjar with its dependencies")
     ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
-    options = ["-ivy", str(ivy_xml), "-confs", jar_set, "-retrieve", pattern, "-types", "jar", "bundle"]
+    options = ["-ivy", str(ivy_xml), "-confs", jar_set, "-retrieve", pattern, "-types", "jar", "bundle", "archive"]
+    settings = ivy_xml.with_name(IVY_SETTINGS)
+    if settings.is_file():
+        options += ["-settings", str(settings)]
     problems: list[str] = []
     with subprocess.Popen(
         [java(), "-jar", str(ivy), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -135,7 +142,9 @@ def _run_ivy(ivy_xml: Path, jar_set: str, into: Path) -> None:
                 _log(f"    {text.removesuffix('...').strip()}")
             elif text.startswith(("WARN", "ERROR", "::")) or "problem" in text.lower():
                 problems.append(text)
-    found = list((into / jar_set).glob("*.jar"))
+    for archive in (into / jar_set).glob("*.tar.gz"):
+        _unpack(archive)
+    found = list((into / jar_set).rglob("*.jar"))
     if process.returncode != 0 or not found:
         raise JarsError(
             f"Ivy could not resolve the {jar_set} jars:\n" + "\n".join(problems[-20:]),
@@ -143,6 +152,20 @@ def _run_ivy(ivy_xml: Path, jar_set: str, into: Path) -> None:
             remedy="Check that this machine reaches Maven Central (or your Ivy mirror), then run `nightjar jars` again",
         )
     _log(f"    {len(found)} jars")
+
+
+def _unpack(archive: Path) -> None:
+    """Replace an archive with what is in it."""
+    try:
+        with tarfile.open(archive) as packed:
+            packed.extractall(archive.parent, filter="data")
+    except tarfile.TarError as error:
+        raise JarsError(
+            f"the archive cannot be unpacked: {error}",
+            where=archive.name,
+            remedy="Look for the cause before you trust it: a repository or mirror that serves another file",
+        ) from error
+    archive.unlink()
 
 
 def _log(text: str) -> None:
