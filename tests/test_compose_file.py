@@ -76,7 +76,7 @@ def test_each_service_that_lasts_has_a_health_check(name: str) -> None:
 def test_only_those_reach_out_that_serve_or_report() -> None:
     """The scheduler's tasks report their own failures, the DAG processor those of tasks that were killed."""
     outside = {name for name in SERVICES if "outside" in SERVICES[name]["networks"]}
-    assert outside == {"kafka", "airflow", "grafana", "airflow-scheduler", "airflow-dag-processor"}
+    assert outside == {"kafka", "airflow", "grafana", "airflow-scheduler", "airflow-dag-processor", "schema-registry"}
 
 
 @pytest.mark.parametrize("name", [name for name in SERVICES if name != "secrets"])
@@ -213,7 +213,11 @@ def test_certificates_name_the_hosts_that_clients_use(tmp_path: Path) -> None:
     """The installation's own name is in those of the parts that clients elsewhere reach, and in no other."""
     make(tmp_path, ["kafka.example.com"])
     serving = [part for part, each in PARTS.items() if each.certificate is not None and each.certificate[1]]
-    assert {part for part in serving if "kafka.example.com" in hosts_of(tmp_path / part)} == {"kafka", "airflow"}
+    assert {part for part in serving if "kafka.example.com" in hosts_of(tmp_path / part)} == {
+        "kafka",
+        "airflow",
+        "schema-registry",
+    }
 
 
 def test_certificates_are_those_of_one_authority(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nightjar.jvm.jars import CHECKSUMS, IVY_XML, PROJECT, checksums_of, resolve
 
-# Ours, and those of servers that docker-compose.yaml builds or tests start.
+# Ours, and those of servers that docker-compose.yaml builds.
 IVY_FILES = (
     IVY_XML,
     PROJECT / "deploy" / "compose" / "object-store" / "ivy.xml",

@@ -44,6 +44,7 @@ PARTS: Mapping[str, str | None] = {
     "job": None,
     "metrics": None,
     "connect": None,
+    "schema-registry": None,
     "airflow": None,
     "airflow-scheduler": None,
     "airflow-dag-processor": None,
@@ -162,7 +163,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "AIRFLOW_PORT": str(free_port()),
         "KAFKA_PORT": str(free_port()),
         "ARRIVAL": "producer",
-        "COMPOSE_PROFILES": "rules-table",
+        "SCHEMA_REGISTRY_PORT": str(free_port()),
+        "COMPOSE_PROFILES": "rules-table,schema-registry",
         "DEMO_SPEED": "7200",
     }
     made = Site(tmp_path_factory.mktemp("compose"), environment)

@@ -25,7 +25,7 @@ from cryptography import x509
 from nightjar.deployment.certificates import Authority, java_key_store, java_trust_store, write_secret
 
 # Users of the images: of our own (deploy/image/Dockerfile) and of Kafka's. PostgreSQL's starts as root.
-NIGHTJAR, OBJECTS, CONNECT, KAFKA, ROOT = 10001, 10002, 10003, 1000, 0
+NIGHTJAR, OBJECTS, CONNECT, REGISTRY, KAFKA, ROOT = 10001, 10002, 10003, 10004, 1000, 0
 PROMETHEUS, GRAFANA = 65534, 472
 
 DONE = ".complete"
@@ -33,7 +33,7 @@ LOGINS = ("job", "backfill", "rebuild", "analysts", "producers", "readers")
 AIRFLOW_USERS = ("admin", "operator", "analyst", "viewer")
 # The login of the connector that publishes a table of rules.
 TABLE = "rules-table"
-# Who has a login at the object store.
+# Who has a login at the object store, and who at the schema registry.
 WRITER, READER = "writer", "reader"
 CERTIFICATE = "tls-certificate.pem"
 KEY_STORE_PASSWORD = "s3proxy.keystore-password"  # noqa: S105  the name of a setting
@@ -118,6 +118,20 @@ def _credentials(identity: str, passwords: Passwords) -> str:
     return f"[default]\naws_access_key_id = {identity}\naws_secret_access_key = {secret}\n"
 
 
+def _registry_password(login: str) -> Callable[[Passwords], str]:
+    return lambda passwords: passwords[f"registry-{login}"]
+
+
+def _registry_logins(passwords: Passwords) -> str:
+    """What the schema registry needs to know of its logins; the role of each has its name."""
+    users = "quarkus.security.users.embedded"
+    lines = (
+        f"{users}.users.{login}={_registry_password(login)(passwords)}\n{users}.roles.{login}={login}"
+        for login in (WRITER, READER)
+    )
+    return "\n".join(lines)
+
+
 def _login(name: str) -> dict[str, Callable[[Passwords], str]]:
     return {"kafka-password": lambda passwords: passwords[f"kafka-{name}"]}
 
@@ -149,6 +163,13 @@ PARTS: Mapping[str, Part] = {
         CONNECT,
         None,
         {"passwords.properties": lambda each: f"kafka={each[f'kafka-{TABLE}']}\npostgres={each['debezium']}"},
+    ),
+    "schema-registry": Part(
+        REGISTRY,
+        ("schema-registry", ("schema-registry", "localhost")),
+        {"logins.properties": _registry_logins}
+        | {f"{login}-password": _registry_password(login) for login in (WRITER, READER)},
+        outside=True,
     ),
     "spark": Part(NIGHTJAR, None, _SPARK, objects=WRITER),
     "job": Part(NIGHTJAR, None, _login("job") | _SPARK, objects=WRITER),

@@ -1,12 +1,17 @@
-"""The schema registry that tests start: what it returns of the schemas that were registered."""
+"""The schema registry of tests and of docker-compose.yaml: what it returns, and to whom."""
 
 import json
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.schema_registry import Reference, SchemaRegistry, schema_registry
+from nightjar.deployment.secrets import make
+from nightjar.jvm.jars import PROJECT
+from nightjar.processes.process import HOST, free_port
+from tests.support.schema_registry import Reference, SchemaRegistry, running, schema_registry
 
 pytestmark = pytest.mark.slow
 
@@ -84,3 +89,47 @@ def test_it_refuses_who_does_not_log_in(registry: SchemaRegistry, login: tuple[s
 def test_it_can_be_open_to_all() -> None:
     with schema_registry(asks_for_login=False) as registry:
         assert httpx.get(f"{registry.url}/subjects", trust_env=False).json() == []
+
+
+def test_in_docker_compose_writers_register_schemas_and_readers_read_them(tmp_path: Path) -> None:
+    """Over TLS alone; the schemas are still there after a restart."""
+    made = tmp_path / "secrets"
+    made.mkdir()
+    make(made)
+    folder, port = made / "schema-registry", free_port()
+    text = (PROJECT / "deploy" / "compose" / "schema-registry" / "registry.properties").read_text()
+    for written, own in {
+        "/run/secrets/registry": folder,
+        "/var/lib/registry": tmp_path,
+        "port=8081": f"port={port}",
+    }.items():
+        assert written in text
+        text = text.replace(written, str(own))
+    file = tmp_path / "registry.properties"
+    file.write_text(f"{text}quarkus.http.host={HOST}\n")
+    configuration = [file, folder / "logins.properties"]
+    trust = ssl.create_default_context(cafile=folder / "ca.pem")
+    writer, reader = (
+        httpx.Client(
+            base_url=f"https://localhost:{port}/apis/ccompat/v7",
+            auth=(login, (folder / f"{login}-password").read_text().strip()),
+            verify=trust,
+            trust_env=False,
+        )
+        for login in ("writer", "reader")
+    )
+
+    def answers() -> bool:
+        try:
+            return reader.get("/subjects").is_success
+        except httpx.TransportError:
+            return False
+
+    given = {"schema": json.dumps(MONEY)}
+    with writer, reader:
+        with running(tmp_path, configuration, answers):
+            assert httpx.get(reader.base_url.join("subjects"), verify=trust, trust_env=False).status_code == 401
+            assert reader.post("/subjects/money-value/versions", json=given).status_code == 403
+            (identity,) = writer.post("/subjects/money-value/versions", json=given).json().values()
+        with running(tmp_path, configuration, answers):
+            assert json.loads(reader.get(f"/schemas/ids/{identity}").json()["schema"]) == MONEY

@@ -2,7 +2,7 @@
 
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from nightjar.processes.process import HOST, ManagedProcess, free_port
 from nightjar.rules.errors import NightjarError
 
 _START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
 _USER = "tests"
 
 
@@ -72,22 +73,29 @@ def schema_registry(*, asks_for_login: bool = True) -> Iterator[SchemaRegistry]:
         file = folder / "registry.properties"
         file.touch(mode=0o600)
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        (jar,) = jars("registry", PROJECT / "deploy" / "compose" / "schema-registry" / "ivy.xml")
-        options = [
-            "-XX:TieredStopAtLevel=1",
-            "-Xmx192m",
-            f"-Djava.io.tmpdir={folder}",
-            f"-Dquarkus.config.locations={file}",
-        ]
-        command = [java(), *options, "-jar", str(jar)]
-        server = ManagedProcess("the schema registry", command, folder / "registry.log", NightjarError)
         registry = SchemaRegistry(f"http://{HOST}:{port}/apis/ccompat/v7", login)
-        server.start()
-        try:
-            server.await_ready(lambda: _answers(registry), _START_SECONDS)
+        with running(folder, [file], lambda: _answers(registry)):
             yield registry
-        finally:
-            server.stop(0)
+
+
+@contextmanager
+def running(folder: Path, configuration: Sequence[Path], is_ready: Callable[[], bool]) -> Iterator[None]:
+    """The server, with these files of properties, until the block ends. folder: takes its log."""
+    (jar,) = jars("registry", PROJECT / "deploy" / "compose" / "schema-registry" / "ivy.xml")
+    options = [
+        "-XX:TieredStopAtLevel=1",
+        "-Xmx192m",
+        f"-Djava.io.tmpdir={folder}",
+        f"-Dquarkus.config.locations={','.join(map(str, configuration))}",
+    ]
+    command = [java(), *options, "-cp", str(jar), "io.quarkus.runner.GeneratedMain"]
+    server = ManagedProcess("the schema registry", command, folder / "registry.log", NightjarError)
+    server.start()
+    try:
+        server.await_ready(is_ready, _START_SECONDS)
+        yield
+    finally:
+        server.stop(_STOP_SECONDS)
 
 
 def _answers(registry: SchemaRegistry) -> bool:
