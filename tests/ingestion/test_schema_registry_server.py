@@ -92,7 +92,7 @@ def test_it_can_be_open_to_all() -> None:
 
 
 def test_in_docker_compose_writers_register_schemas_and_readers_read_them(tmp_path: Path) -> None:
-    """Over TLS alone; the schemas are still there after a restart."""
+    """Over TLS; the schemas are still there after a restart."""
     made = tmp_path / "secrets"
     made.mkdir()
     make(made)
