@@ -176,7 +176,7 @@ def _compared(stream: Stream) -> Iterator[Expectation]:
         "few_rejected",
         f"at most {_MOST_REJECTED:.0%} of the records are unusable",
         "warning",
-        breaking=f"rejected IS NOT NULL AND rejected <> '{ERASED}'",
+        breaking=f"rejected IS NOT NULL AND rejected NOT IN ('{ERASED}', '{Reason.IGNORED.value}')",
         at_most=_MOST_REJECTED,
     )
     yield Expectation(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nightjar.contracts.topics import Topics
+from nightjar.formats.schemas import Schemas
 from nightjar.ingestion.kafka_config import KafkaConfig
 from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.rules.errors import NightjarError
@@ -70,5 +71,7 @@ class JobConfig:
     """The lake's folder; None: there is none."""
     priming_rate: int = 0
     """Events per second that priming reads; 0: versions start with the history that the state has."""
+    schemas: Schemas | None = None
+    """Of records that name them; None: no stream has such."""
     fence: Fence | None = None
     """Of the lease on a checkpoint in an object store, which the job's writers check."""

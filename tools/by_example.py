@@ -16,9 +16,11 @@ import yaml
 
 from nightjar.cases import Case, CaseOutcome, Step, load_case
 from nightjar.cases.documents import Number
-from nightjar.cases.simulate import simulate
+from nightjar.cases.simulate import read_event, simulate
+from nightjar.formats.encoding import Encoder
 from nightjar.rules.durations import format_duration, parse_duration
-from nightjar.rules.events import parse_event
+from nightjar.rules.encodings import PLAIN, Format
+from nightjar.rules.events import QUARANTINED, Rejection
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import iso_text, parse_timestamp
@@ -199,15 +201,18 @@ class _Section:
     def _event(self, raw: bytes, name: str, at: int) -> tuple[str, str | None]:
         """The event as a table cell, and its id; "" if it is unusable, None if it is not an event."""
         stream = self.case.streams[name]
-        event = parse_event(raw, stream)
-        usable = isinstance(event, dict) and event[stream.event_time] - at <= stream.max_future_skew
-        identity = event[stream.event_id] if isinstance(event, dict) and usable else ""
+        event = read_event(Encoder(stream).encode(raw), stream, at)
+        if isinstance(event, Rejection):
+            identity = "" if event.reason in QUARANTINED else None
+        else:
+            identity = event[stream.event_id]
         try:
             written = json.loads(raw, parse_int=Number, parse_float=Number)
         except ValueError:
             written = None
         if not isinstance(written, dict) or stream.paths:
-            return _code(raw.decode("utf-8", "backslashreplace")), identity
+            ignored = " (ignored)" if identity is None else ""
+            return (_code(raw.decode("utf-8", "backslashreplace")) if raw else "a tombstone") + ignored, identity
         others = [n for n in (*stream.fields, *written) if n not in (stream.event_id, stream.event_time)]
         values = [_value(written[n]) if n in written else "—" for n in dict.fromkeys(others)]
         time = self._time(written.get(stream.event_time))
@@ -269,6 +274,11 @@ def _declaration(stream: Stream) -> Row:
     written: Row = {"event_id": stream.event_id, "event_time": stream.event_time, "entities": list(stream.entities)}
     if stream.allowed_lateness != parse_duration(DEFAULT_ALLOWED_LATENESS):
         written["allowed_lateness"] = format_duration(stream.allowed_lateness)
+    of = stream.encoding
+    if of != PLAIN:
+        keys: Row = {"format": of.format.value, "schema_file": of.schema_file, "message": of.message}
+        keys |= {"envelope": of.envelope and of.envelope.value, "changes": [change.value for change in of.changes]}
+        written |= {key: value for key, value in keys.items() if value and value != Format.JSON}
     return {**written, "fields": {name: _field(stream, name) for name in stream.fields}}
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from checks.bench.figures import log_progress
 from checks.fuzz.hostile_events import Hostile, HostileEvents, literals
+from nightjar.formats.records import Records
 from nightjar.generate import Options, generate
 from nightjar.ingestion.parsing import parse_events
 from nightjar.rules.events import Rejection, check_skew, parse_event
@@ -151,9 +152,11 @@ def agreement(records: int, seed: int, findings: Findings) -> dict[str, Any]:
 
 def _compared(stream: Stream, batch: Sequence[Hostile], findings: Findings) -> Counter[str]:
     values = pa.array([hostile.value for hostile in batch], pa.binary())
-    parsed = parse_events(values, pa.repeat(ARRIVAL, len(batch)), stream)
-    plain = {name: _plain(parsed.events.column(name)) for name in stream.fields}
-    events = {row: {name: column[at] for name, column in plain.items()} for at, row in enumerate(parsed.rows.tolist())}
+    parsed = parse_events(Records(values, pa.repeat(ARRIVAL, len(batch))), stream)
+    columns = {name: plain(parsed.events.column(name)) for name in stream.fields}
+    events = {
+        row: {name: column[at] for name, column in columns.items()} for at, row in enumerate(parsed.rows.tolist())
+    }
     refused = {row: (rejection.reason.value, rejection.detail) for row, rejection in parsed.rejected}
     counts: Counter[str] = Counter()
     for offset, hostile in enumerate(batch):
@@ -167,7 +170,7 @@ def _compared(stream: Stream, batch: Sequence[Hostile], findings: Findings) -> C
             counts[found.reason.value] += 1
             if refused.get(offset) != (found.reason.value, found.detail):
                 findings.add("one refuses what the other reads", (hostile, found, events.get(offset)))
-            if not _is_understandable(found.detail):
+            if not is_understandable(found.detail):
                 findings.add("a reason nobody understands", (hostile, found))
         else:
             counts["used"] += 1
@@ -176,10 +179,11 @@ def _compared(stream: Stream, batch: Sequence[Hostile], findings: Findings) -> C
     return counts
 
 
-def _plain(column: pa.ChunkedArray) -> list[Any]:
+def plain(column: pa.ChunkedArray) -> list[Any]:
+    """A column's values as parse_event has them."""
     return (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
 
 
-def _is_understandable(detail: str) -> bool:
+def is_understandable(detail: str) -> bool:
     """Whether a message is fit for people: some words on one line, without Python's own errors."""
     return 5 < len(detail) < 300 and "recursion" not in detail and "\n" not in detail and "Traceback" not in detail

@@ -78,6 +78,8 @@ def session_parts(environment: Mapping[str, str]) -> Parts:
             for file in (
                 settings.streams,
                 settings.kafka_password_file,
+                settings.schema_registry_login_file,
+                settings.schema_registry_ca_file,
                 Path(environment.get(FILE_VARIABLE) or "nightjar.toml"),
             )
         },

@@ -139,7 +139,7 @@ class _Reader:
             return load_streams()
         if not isinstance(written, YamlMapping):
             raise self.error("is not a mapping of streams", "Write streams: {name: {...}}", case, "streams")
-        return streams_from_mapping(_plain(written), self.origin)
+        return streams_from_mapping(_plain(written), self.origin, Path(self.origin).parent)
 
     def settings(self, case: YamlMapping) -> Settings:
         written = case.get("settings")

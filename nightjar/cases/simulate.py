@@ -13,10 +13,13 @@ from nightjar.contracts.columns import late_columns, texts
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.restrictions import restriction_records
 from nightjar.contracts.rule_status import status_record
+from nightjar.formats.decoding import recorded
+from nightjar.formats.encoding import Encoded, Encoder
+from nightjar.formats.records import Raw, Records
 from nightjar.rules.engine import Delta, Engine, Failure
 from nightjar.rules.engine.store import ARRIVAL, LATE
 from nightjar.rules.event_order import order_key
-from nightjar.rules.events import Rejection, check_skew, parse_event
+from nightjar.rules.events import QUARANTINED, Rejection, check_skew, completed
 from nightjar.rules.hourly_cap import HourlyCap
 from nightjar.rules.publishing import Answer, Status, judge, overtaken_status
 from nightjar.rules.rulebook import RuleBook
@@ -35,6 +38,15 @@ def simulate(case: Case) -> CaseOutcome:
     host.outcome.corrections = host.corrections()
     host.outcome.simultaneous = [*host.simultaneous()]
     return host.outcome
+
+
+def read_event(record: Encoded, stream: Stream, at: int) -> dict[str, Any] | Rejection:
+    """The event of a record that arrived then (µs), or why it is none."""
+    beside = Records.of([record], pa.array([at]), stream).beside([0])
+    event = recorded(Raw(record.value, at, None if beside is None else beside[0]), stream)
+    if isinstance(event, Rejection):
+        return event
+    return check_skew(event[stream.event_time], at, stream) or completed(event, stream)
 
 
 class _Host:
@@ -111,18 +123,20 @@ class _Host:
 
     def accepted(self, stream: Stream, raws: list[bytes], at: int) -> list[dict[str, Any]]:
         """The usable events in order; the others go to quarantine."""
+        encoder = Encoder(stream)
         events = []
         for raw in raws:
-            event = parse_event(raw, stream)
-            if not isinstance(event, Rejection):
-                event = check_skew(event[stream.event_time], at, stream) or event
+            record = encoder.encode(raw)
+            event = read_event(record, stream, at)
             if isinstance(event, Rejection):
+                if event.reason not in QUARANTINED:
+                    continue
                 self.outcome.quarantine.append(
                     {
                         "stream": stream.name,
                         "reason": event.reason.value,
                         "detail": event.detail,
-                        "raw": raw.decode("utf-8", "backslashreplace"),
+                        "raw": record.value.decode("utf-8", "backslashreplace"),
                         "arrival_time": iso_text(at),
                     }
                 )

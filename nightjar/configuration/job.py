@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from nightjar.configuration.kafka import kafka_config
+from nightjar.configuration.schemas import schemas_of
 from nightjar.configuration.settings import Settings
 from nightjar.configuration.spark import spark_config
 from nightjar.contracts.topics import Topics
@@ -39,6 +40,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         slow_batch_warning=settings.slow_batch_warning,
         warm_up_batches=settings.warm_up_batches,
         lake=settings.lake.resolve(),
+        schemas=schemas_of(settings, streams),
         priming_rate=settings.priming_rate,
     )
 

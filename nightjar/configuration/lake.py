@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from nightjar.configuration.job import topics
 from nightjar.configuration.kafka import kafka_config
+from nightjar.configuration.schemas import schemas_of
 from nightjar.configuration.settings import Settings
 from nightjar.configuration.spark import spark_config
 from nightjar.ingestion.spark_config import SparkConfig
@@ -24,4 +25,5 @@ def lake_config(settings: Settings, streams: Mapping[str, Stream], *, spark: boo
         kafka=kafka_config(settings),
         spark=spark_config(settings, settings.lake) if spark else SparkConfig(),
         topics=topics(settings),
+        schemas=schemas_of(settings, streams),
     )

@@ -158,6 +158,17 @@ class Settings(BaseSettings):
     kafka_password_file: LocalPath | None = Field(
         None, description="File that holds the password of `kafka_username`, readable by its owner only."
     )
+    schema_registry: Annotated[str, Field(pattern=r"^(https?://[^\\s@]+)?$")] = Field(
+        "",
+        description="URL of the schema registry, by Confluent's interface, for streams in Avro or Protobuf without a "
+        "schema file. Each schema is asked for once and kept in the lake.",
+    )
+    schema_registry_login_file: LocalPath | None = Field(
+        None, description="File that holds user:password for the registry, readable by its owner only."
+    )
+    schema_registry_ca_file: LocalPath | None = Field(
+        None, description="Certificate of the authority that signed the registry's (PEM). Empty: the usual ones."
+    )
     data_dir: LocalPath = Field(
         Path(".nightjar"), description="Folder of all local data: the local broker's data, checkpoints, logs."
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from nightjar.contracts.headers import SENT_AT
+from nightjar.rules.streams import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,13 +32,19 @@ REAL_TIME_OPTIONS = {
 }
 
 
-def record_columns(records: DataFrame) -> DataFrame:
-    """Select the parser's columns from the Kafka source: topic, partition, offset, timestamp, value.
+def columns_beside(streams: Collection[Stream]) -> list[str]:
+    """The columns beside a record's value that some stream reads: key, headers."""
+    read = {"key": any(of.reads_key for of in streams), "headers": any(of.reads_headers for of in streams)}
+    return [name for name, is_read in read.items() if is_read]
+
+
+def record_columns(records: DataFrame, beside: Collection[str] = ()) -> DataFrame:
+    """Select the parser's columns from the Kafka source: topic, partition, offset, timestamp, value, and those beside.
 
     Adds sent_at (bigint, µs) from the header, or NULL.
     """
     sent_at = first_header(SENT_AT).cast("string").try_cast("bigint")
-    return records.select("topic", "partition", "offset", "timestamp", "value", sent_at.alias(SENT_AT))
+    return records.select("topic", "partition", "offset", "timestamp", "value", sent_at.alias(SENT_AT), *beside)
 
 
 def first_header(name: str) -> Column:

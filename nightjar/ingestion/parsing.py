@@ -1,11 +1,11 @@
 """Parses Kafka records to typed events, column by column.
 
-How it works: msgspec decodes each record's JSON once; then the values of each field become an Arrow column. A value for
-which this could differ from `nightjar.rules.events.parse_recorded` is in doubt: another JSON type than the field's
-usual one, a number too long for a double, a time not in the plain format. Such records, and those that msgspec cannot
-decode, are parsed again by `parse_recorded` itself; as are a few records, for which operations on columns take longer.
-So the two parsers agree by construction; tests give both the same input. Derived fields are computed last, of all
-events at once.
+How it works: each record is decoded once, JSON by msgspec, other formats by their libraries (nightjar/formats); then
+the values of each field become an Arrow column. A value for which this could differ from
+`nightjar.formats.decoding.recorded` is in doubt: another type than the field's usual one, a number too long for a
+double, a time not in the plain format. Such records, and those that cannot be decoded, are parsed again by `recorded`
+itself; as are a few records, for which operations on columns take longer. So the two parsers agree by construction;
+tests give both the same input. Derived fields are computed last, of all events at once.
 
 Known limitation: a stream whose usual records are in doubt (amounts with exponents, or with more than 15 digits in the
 field's smallest unit, or decimals in a list that holds texts) is parsed at a tenth of the speed.
@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -28,18 +29,23 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nightjar.formats.decoding import decoded, recorded
+from nightjar.formats.records import Raw, Records
+from nightjar.formats.schemas import Schemas
 from nightjar.rules.derived import with_derived
-from nightjar.rules.event_values import MAX_STRING
-from nightjar.rules.events import MAX_NESTING, Rejection, check_skew, parse_recorded, recorded_table
-from nightjar.rules.field_paths import ABSENT, BLOCKED
+from nightjar.rules.encodings import Format
+from nightjar.rules.envelopes import EnvelopeError, NoEventError, unwrapped
+from nightjar.rules.event_values import EXACT, MAX_STRING
+from nightjar.rules.events import MAX_NESTING, Rejection, check_skew, recorded_table
+from nightjar.rules.field_paths import ABSENT, BLOCKED, HEADERS
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from nightjar.rules.types import INSTANT, FieldType, Kind
-from nightjar.rules.written_times import WrittenTime
+from nightjar.rules.written_times import UNITS, WrittenTime
 
 Mask = npt.NDArray[np.bool_]
 
-# Up to this many records are parsed by `parse_event`.
+# Up to this many records are parsed one by one.
 _FEW = 50
 # Different decimals of up to 15 digits are different doubles, so a double identifies the decimal that was written, if
 # what it is scaled to has no more digits either.
@@ -72,12 +78,17 @@ class Parsed:
     rejected: list[tuple[int, Rejection]]
 
 
-def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed:
-    """Parse records: values (binary, NULL if empty) and arrivals (int64, µs). Each becomes an event or is rejected."""
-    if len(values) <= _FEW:
-        parsed = _parsed_by_record(values.to_pylist(), range(len(values)), arrivals, stream)
+def parse_events(records: Records, stream: Stream, schemas: Schemas | None = None) -> Parsed:
+    """Parse records. Each becomes an event or is rejected. schemas: of records that name them.
+
+    Raises:
+        RegistryError: a schema is not known yet, and the registry cannot be asked.
+    """
+    if len(records.values) <= _FEW:
+        rows = range(len(records.values))
+        parsed = _parsed_by_record(records.values.to_pylist(), rows, records, stream, schemas)
         return replace(parsed, events=with_derived(parsed.events, stream))
-    return parse_columns(values, arrivals, stream)
+    return parse_columns(records, stream, schemas)
 
 
 @contextmanager
@@ -94,35 +105,82 @@ def _without_collection() -> Iterator[None]:
 
 
 @_without_collection()
-def parse_columns(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed:
+def parse_columns(records: Records, stream: Stream, schemas: Schemas | None = None) -> Parsed:
     """The same, however few the records are."""
-    raw = values.to_pylist()
-    sure, documents = _documents(raw, values)
-    columns, doubt = _columns(documents, stream)
-    latest = arrivals.to_numpy(zero_copy_only=False)[sure] + stream.max_future_skew
-    doubt |= columns[stream.event_time].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) > latest
-    doubt |= _long_decimals(values, stream)[sure]
-    plain = pa.table(columns).filter(~doubt)
-    sure = sure[~doubt]
-    others = _parsed_by_record(raw, np.setdiff1d(np.arange(len(raw)), sure).tolist(), arrivals, stream)
-    rows = np.concatenate([sure, others.rows])
-    events = with_derived(pa.concat_tables([plain, others.events]), stream)
-    return Parsed(events, rows, others.rejected)
+    raw = records.values.to_pylist()
+    latest = records.arrivals.to_numpy(zero_copy_only=False) + stream.max_future_skew
+    plain, sure = [recorded_table([], stream)], [np.empty(0, np.int64)]
+    for contents in _contents(raw, records, stream, schemas):
+        columns, doubt = _columns(contents.documents, contents.stream)
+        times = columns[stream.event_time].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        doubt |= times > latest[contents.rows]
+        if stream.encoding.format is Format.JSON:
+            doubt |= _long_decimals(records.values, stream)[contents.rows]
+        plain.append(pa.table(columns).filter(~doubt))
+        sure.append(contents.rows[~doubt])
+    known = np.concatenate(sure)
+    others = np.setdiff1d(np.arange(len(raw)), known).tolist()
+    by_record = _parsed_by_record(raw, others, records, stream, schemas)
+    events = with_derived(pa.concat_tables([*plain, by_record.events]), stream)
+    return Parsed(events, np.concatenate([known, by_record.rows]), by_record.rejected)
 
 
-def _parsed_by_record(raw: Sequence[bytes | None], wanted: Iterable[int], arrivals: pa.Array, stream: Stream) -> Parsed:
-    """The wanted ones of the records, each parsed by `parse_recorded`; without derived fields."""
+def _parsed_by_record(
+    raw: Sequence[bytes | None], wanted: Sequence[int], records: Records, stream: Stream, schemas: Schemas | None
+) -> Parsed:
+    """The wanted ones of the records, each parsed by `recorded`; without derived fields."""
     rows, events, rejected = [], list[dict[str, Any]](), list[tuple[int, Rejection]]()
-    for at in wanted:
-        event = parse_recorded(raw[at] or b"", stream)
+    beside = records.beside(wanted)
+    for number, at in enumerate(wanted):
+        of = None if beside is None else beside[number]
+        arrival = records.arrivals[at].as_py()
+        event = recorded(Raw(raw[at] or b"", arrival, of), stream, schemas)
         if isinstance(event, Rejection):
             rejected.append((at, event))
-        elif (early := check_skew(event[stream.event_time], arrivals[at].as_py(), stream)) is not None:
+        elif (early := check_skew(event[stream.event_time], arrival, stream)) is not None:
             rejected.append((at, early))
         else:
             rows.append(at)
             events.append(event)
     return Parsed(recorded_table(events, stream), np.array(rows, np.int64), rejected)
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What the fields of some records are read in: their rows, an object each, and the stream as their schema has its
+    fields."""
+
+    rows: npt.NDArray[np.int64]
+    documents: list[dict[str, Any]]
+    stream: Stream
+
+
+def _contents(
+    raw: Sequence[bytes | None], records: Records, stream: Stream, schemas: Schemas | None
+) -> Iterator[_Contents]:
+    """The contents of records that could be decoded, without their envelopes."""
+    if stream.encoding.format is Format.JSON:
+        rows, documents = _json_documents(raw, records.values)
+        yield _unwrapped(rows, documents, records, stream)
+        return
+    for group in decoded(raw, records.arrivals.to_pylist(), stream, schemas):
+        yield _unwrapped(group.rows, group.documents, records, group.reader.stream)
+
+
+def _unwrapped(rows: list[int], documents: list[Any], records: Records, stream: Stream) -> _Contents:
+    beside = records.beside(rows)
+    if beside is not None or stream.encoding.envelope is not None:
+        kept, contents = [], []
+        for row, document, of in zip(rows, documents, beside or [{}] * len(rows), strict=True):
+            try:
+                content = unwrapped(document, of.get(HEADERS) or {}, stream.encoding)
+            except (NoEventError, EnvelopeError):
+                continue
+            if type(content) is dict:
+                kept.append(row)
+                contents.append({**content, **of})
+        rows, documents = kept, contents
+    return _Contents(np.array(rows, np.int64), documents, stream)
 
 
 def _long_decimals(values: pa.Array, stream: Stream) -> Mask:
@@ -142,7 +200,7 @@ def _long_decimals(values: pa.Array, stream: Stream) -> Mask:
     return found
 
 
-def _documents(raw: Sequence[bytes | None], values: pa.Array) -> tuple[npt.NDArray[np.int64], list[dict[str, Any]]]:
+def _json_documents(raw: Sequence[bytes | None], values: pa.Array) -> tuple[list[int], list[Any]]:
     """The records that are JSON objects: their rows and contents."""
     brackets = pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"["))
     deep = _mask(pc.greater(brackets, MAX_NESTING)).tolist()
@@ -157,7 +215,7 @@ def _documents(raw: Sequence[bytes | None], values: pa.Array) -> tuple[npt.NDArr
         if type(document) is dict:
             rows.append(at)
             documents.append(document)
-    return np.array(rows, np.int64), documents
+    return rows, documents
 
 
 def _columns(documents: list[dict[str, Any]], stream: Stream) -> tuple[dict[str, pa.Array], Mask]:
@@ -169,8 +227,10 @@ def _columns(documents: list[dict[str, Any]], stream: Stream) -> tuple[dict[str,
         if name in stream.optional:
             values = [None if value is ABSENT else value for value in values]
         usual, typed = _TYPED[declared.kind]
+        if stream.path(name).is_beside and declared.kind is not Kind.STRING:
+            usual = frozenset()
         if (written := stream.times.get(name)) is not None:
-            usual, typed = frozenset({int, float, str}), partial(_written_times, written)
+            usual, typed = usual and frozenset({int, float, str}), partial(_written_times, written)
         if name not in (stream.event_id, stream.event_time):
             usual |= {type(None)}
         if odd := set(map(type, values)) - usual:
@@ -210,8 +270,13 @@ def _no_way(value: Any) -> Any:
 
 
 def _strings(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
+    doubt = np.zeros(len(values), np.bool_)
+    if int in set(map(type, values)):
+        # as they are written, except that 0 may be written as -0
+        doubt = np.array([value == 0 for value in values], np.bool_)
+        values = [str(value) if type(value) is int else value for value in values]
     array = pa.array(values, pa.string())
-    return array, _mask(pc.greater(pc.utf8_length(array), MAX_STRING))
+    return array, doubt | _mask(pc.greater(pc.utf8_length(array), MAX_STRING))
 
 
 def _booleans(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
@@ -238,17 +303,39 @@ def _doubles(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
 
 
 def _decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
+    if Decimal in set(map(type, values)):
+        return _exact_decimals(values, declared)
     array, doubt = _numbers_as_written(values, declared)
     held = array.fill_null(0.0).to_numpy(zero_copy_only=False)
     unit = 10.0**declared.scale
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.rint(held * unit)
         doubt |= ~((scaled / unit == held) & (np.abs(scaled) < min(10.0**declared.precision, _IDENTIFIED)))
-    words = np.zeros((len(values), 2), np.int64)
-    words[:, 0] = np.where(doubt, 0.0, scaled)
+    return _scaled(np.where(doubt, 0.0, scaled).astype(np.int64), array, declared), doubt
+
+
+def _exact_decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
+    """Of values that are decimals already; others are in doubt."""
+    doubt = np.zeros(len(values), np.bool_)
+    whole = np.zeros(len(values), np.int64)
+    most = 10**declared.precision
+    for at, value in enumerate(values):
+        if type(value) is Decimal:
+            scaled = value.scaleb(declared.scale, EXACT)
+            number = int(scaled)
+            if number == scaled and -most < number < most:
+                whole[at] = number
+                continue
+        doubt[at] = value is not None
+    return _scaled(whole, pa.array([None if value is None else 0 for value in values], pa.int8()), declared), doubt
+
+
+def _scaled(whole: npt.NDArray[np.int64], values: pa.Array, declared: FieldType) -> pa.Array:
+    """Decimals of numbers of their smallest unit, NULL where the values are."""
+    words = np.zeros((len(whole), 2), np.int64)
+    words[:, 0] = whole
     words[:, 1] = words[:, 0] >> 63
-    buffers = [array.is_valid().buffers()[1], pa.py_buffer(words)]
-    return pa.Array.from_buffers(declared.arrow, len(values), buffers), doubt
+    return pa.Array.from_buffers(declared.arrow, len(whole), [values.is_valid().buffers()[1], pa.py_buffer(words)])
 
 
 def _numbers_as_written(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
@@ -280,13 +367,26 @@ def _times(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
 
 
 def _written_times(written: WrittenTime, values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
-    """As declared. One by one, but each different value once."""
+    """As declared: whole numbers at once, others one by one, but each different value once."""
+    if written.format is None and set(map(type, values)) <= {int, type(None)}:
+        return _whole_times(written, values)
     # many whole numbers beyond 64 bits could have one hash, so none is kept
     kept = [None if type(value) is int and value not in _INT64 else value for value in values]
     read = {key: _written_time(written, key[1]) for key in {(type(value), value) for value in kept}}
     instants = [read[type(value), value] for value in kept]
     doubt = [value is not None and instant is None for value, instant in zip(values, instants, strict=True)]
     return _instants(pa.array(instants, pa.int64())), np.array(doubt, np.bool_)
+
+
+def _whole_times(written: WrittenTime, values: list[Any]) -> tuple[pa.Array, Mask]:
+    if written.unit == "ns":
+        array, doubt = _bounded(values, _INT64)
+        # to the earlier microsecond, also before 1970, which is not Arrow's division
+        micros = array.fill_null(0).to_numpy() // 1000
+        return _instants(pa.array(micros, mask=array.is_null().to_numpy(zero_copy_only=False))), doubt
+    unit = UNITS[written.unit or "ms"]
+    array, doubt = _bounded(values, range(-(-MIN_TIMESTAMP // unit), MAX_TIMESTAMP // unit + 1))
+    return _instants(pc.multiply(array, unit)), doubt
 
 
 def _written_time(written: WrittenTime, value: Any) -> int | None:
@@ -320,10 +420,10 @@ def _mask(booleans: pa.Array) -> Mask:
 _Typed = Callable[[list[Any], FieldType], tuple[pa.Array, Mask]]
 # The Python types of a field's values that are not in doubt, and the function that converts them to a column.
 _TYPED: dict[Kind, tuple[frozenset[type], _Typed]] = {
-    Kind.STRING: (frozenset({str}), _strings),
+    Kind.STRING: (frozenset({str, int}), _strings),
     Kind.BOOLEAN: (frozenset({bool}), _booleans),
     Kind.INT64: (frozenset({int}), _integers),
     Kind.DOUBLE: (frozenset({int, float}), _doubles),
-    Kind.DECIMAL: (frozenset({int, float, str}), _decimals),
+    Kind.DECIMAL: (frozenset({int, float, str, Decimal}), _decimals),
     Kind.TIMESTAMP: (frozenset({int, str}), _times),
 }

@@ -34,13 +34,20 @@ public final class EngineBridge implements MapPartitionsFunction {
     private static final int MOST_WAITING = 4 << 20; // bytes
     private static final String ENDED = "the engine process has ended; its log has the cause";
     private final String path;
+    private final boolean hasKeys;
+    private final boolean hasHeaders;
 
-    /** path: of the engine's socket. */
-    public EngineBridge(String path) {
+    /** path: of the engine's socket. hasKeys, hasHeaders: whether they are among the columns of its input. */
+    public EngineBridge(String path, boolean hasKeys, boolean hasHeaders) {
         this.path = path;
+        this.hasKeys = hasKeys;
+        this.hasHeaders = hasHeaders;
     }
 
-    /** Rows of topic, partition, offset, arrival (us), value, sent_at (us) to rows of topic, key, value, headers. */
+    /**
+     * Rows of topic, partition, offset, arrival (us), value, sent_at (us), key and headers (if there are) to rows of
+     * topic, key, value, headers.
+     */
     public Iterator call(Iterator records) throws Exception {
         TaskContext context = TaskContext.get();
         SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX);
@@ -50,11 +57,12 @@ public final class EngineBridge implements MapPartitionsFunction {
             channel.close();
             throw new IOException(ENDED, lost);
         }
-        ByteBuffer hello = ByteBuffer.allocate(16).order(ByteOrder.LITTLE_ENDIAN);
+        ByteBuffer hello = ByteBuffer.allocate(24).order(ByteOrder.LITTLE_ENDIAN);
         hello.putLong(Long.parseLong(context.getLocalProperty("streaming.sql.batchId")));
-        hello.putInt(context.numPartitions()).putInt(context.attemptNumber()).flip();
+        hello.putInt(context.numPartitions()).putInt(context.attemptNumber());
+        hello.putInt(hasKeys ? 1 : 0).putInt(hasHeaders ? 1 : 0).flip();
         writeAll(channel, hello);
-        Feeder feeder = new Feeder(records, context);
+        Feeder feeder = new Feeder(records, context, hasKeys, hasHeaders);
         // registered after the input's own, so it runs before that closes the consumer, which is for one thread alone
         context.addTaskCompletionListener(new End(feeder, channel));
         feeder.start();
@@ -130,14 +138,19 @@ public final class EngineBridge implements MapPartitionsFunction {
         private final Column sentAt = new Column();
         private final Column lengths = new Column();
         private final Column values = new Column();
+        private final Column beside = new Column();
+        private final boolean hasKeys;
+        private final boolean hasHeaders;
         private byte[] topic = new byte[0];
         private int partition;
         private int count;
         private boolean done;
         private Throwable failure;
 
-        Feeder(Iterator records, TaskContext context) {
+        Feeder(Iterator records, TaskContext context, boolean hasKeys, boolean hasHeaders) {
             super("nightjar feeder");
+            this.hasKeys = hasKeys;
+            this.hasHeaders = hasHeaders;
             this.records = records;
             this.context = context;
             setDaemon(true);
@@ -162,7 +175,7 @@ public final class EngineBridge implements MapPartitionsFunction {
         private void put(Row row) throws InterruptedException, IOException {
             byte[] value = row.isNullAt(4) ? null : (byte[]) row.get(4);
             synchronized (this) {
-                while (values.size() + offsets.size() > MOST_WAITING && failure == null) {
+                while (values.size() + offsets.size() + beside.size() > MOST_WAITING && failure == null) {
                     wait(); // the engine is behind: no more is read from Kafka
                 }
                 check();
@@ -177,8 +190,31 @@ public final class EngineBridge implements MapPartitionsFunction {
                 if (value != null) {
                     values.room(value.length).put(value);
                 }
+                if (hasKeys) {
+                    putBeside((byte[]) row.get(6));
+                }
+                if (hasHeaders) {
+                    putHeaders(row, hasKeys ? 7 : 6);
+                }
                 count++;
                 notifyAll();
+            }
+        }
+
+        private void putHeaders(Row row, int column) {
+            java.util.List headers = row.isNullAt(column) ? new java.util.ArrayList() : row.getList(column);
+            beside.room(4).putInt(headers.size());
+            for (int at = 0; at < headers.size(); at++) {
+                Row header = (Row) headers.get(at);
+                putBeside(header.getString(0).getBytes(StandardCharsets.UTF_8));
+                putBeside((byte[]) header.get(1));
+            }
+        }
+
+        private void putBeside(byte[] bytes) {
+            beside.room(4).putInt(bytes == null ? -1 : bytes.length);
+            if (bytes != null) {
+                beside.room(bytes.length).put(bytes);
             }
         }
 
@@ -188,7 +224,8 @@ public final class EngineBridge implements MapPartitionsFunction {
                 wait();
             }
             int head = 4 + 4 + 2 + topic.length;
-            int columns = offsets.size() + arrivals.size() + sentAt.size() + lengths.size() + values.size();
+            int columns = offsets.size() + arrivals.size() + sentAt.size() + lengths.size() + values.size()
+                + beside.size();
             ByteBuffer frame = ByteBuffer.allocate(4 + head + columns).order(ByteOrder.LITTLE_ENDIAN);
             frame.putInt(head + columns).putInt(count).putInt(partition).putShort((short) topic.length).put(topic);
             offsets.moveTo(frame);
@@ -196,6 +233,7 @@ public final class EngineBridge implements MapPartitionsFunction {
             sentAt.moveTo(frame);
             lengths.moveTo(frame);
             values.moveTo(frame);
+            beside.moveTo(frame);
             count = 0;
             notifyAll();
             frame.flip();

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import structlog
@@ -31,6 +31,7 @@ class KafkaRecord(NamedTuple):
     arrival: int
     sent_at: int | None
     received: int
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 class Skipped:
@@ -176,4 +177,5 @@ def _record(record: Any, received: int) -> KafkaRecord:
         record.timestamp * 1000,
         sent_at(record.headers),
         received,
+        record.headers or (),
     )

@@ -35,7 +35,7 @@ import structlog
 from kafka import KafkaProducer
 
 from nightjar.contracts.job_progress import ARCHIVE_KEY, ARCHIVE_MARK
-from nightjar.ingestion.kafka_source import SOURCE_OPTIONS
+from nightjar.ingestion.kafka_source import SOURCE_OPTIONS, columns_beside
 from nightjar.lake import delta
 from nightjar.lake.config import LakeConfig, LakeError
 from nightjar.lake.events import EventReader, placed
@@ -267,7 +267,9 @@ def _of_topics(config: LakeConfig) -> dict[str, Table]:
 
 def _readers(config: LakeConfig) -> dict[str, tuple[Table, EventReader | JsonReader | None]]:
     """By topic the table of its records and the reader that parses them; None if the records are stored unparsed."""
-    streams = {stream.topic: (events_table(stream), EventReader(stream)) for stream in config.streams.values()}
+    streams = {
+        stream.topic: (events_table(stream), EventReader(stream, config.schemas)) for stream in config.streams.values()
+    }
     others = _of_topics(config).items()
     return {**streams, **{topic: (table, None if table is RULES else JsonReader(table)) for topic, table in others}}
 
@@ -281,7 +283,8 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
     try:
         counted = batch.groupBy("topic").agg(F.count(F.lit(1)), F.sum(F.coalesce(F.octet_length("value"), F.lit(0))))
         sizes = [tuple(row) for row in counted.collect()]
-        records = placed(batch, "topic")
+        beside = columns_beside(config.streams.values())
+        records = placed(batch, "topic", *beside)
         if sum(size for _, _, size in sizes) <= config.max_driver_bytes:
             _add_here(config, records.toArrow(), number, rows)
             return
@@ -290,7 +293,7 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
         for topic, count, _ in sizes:
             table, reader = readers[topic]
             mine = records.where(F.col("topic") == topic).drop("topic")
-            writes.append((mine if reader is None else mine.mapInArrow(reader, table.ddl), table))
+            writes.append((mine.drop(*beside) if reader is None else mine.mapInArrow(reader, table.ddl), table))
             rows[table.name] += count
         # A write is mostly planning and committing, which leaves processors idle, so several run at once.
         with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nightjar.contracts.topics import Topics
+from nightjar.formats.schemas import Schemas
 from nightjar.ingestion.kafka_config import KafkaConfig
 from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.rules.errors import NightjarError
@@ -34,6 +35,8 @@ class LakeConfig:
     max_driver_bytes: int = 64 << 20
     """Larger batches are written by Spark's tasks, and work on more rows is done by them."""
     max_driver_rows: int = 200_000
+    schemas: Schemas | None = None
+    """Of records that name them; None: no stream has such."""
     fence: Fence | None = None
     """Of the lease on a lake in an object store, which writers check."""
 

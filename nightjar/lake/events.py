@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from nightjar.contracts.headers import SENT_AT
+from nightjar.formats.records import Records
+from nightjar.formats.schemas import Schemas
 from nightjar.ingestion.kafka_source import record_columns
 from nightjar.ingestion.parsing import parse_events
 from nightjar.lake.tables import COORDINATES, events_table
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
 
 
 def placed(records: DataFrame, *others: str) -> DataFrame:
-    """Select value, SENT_AT, COORDINATES and the `others` from Kafka records (with headers)."""
+    """Select value, SENT_AT, COORDINATES and the `others` from Kafka records (with headers); key and headers may be
+    among those."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-    found = record_columns(records).withColumnsRenamed({"timestamp": "arrival_time"})
+    beside = [name for name in others if name in ("key", "headers")]
+    found = record_columns(records, beside).withColumnsRenamed({"timestamp": "arrival_time"})
     return found.withColumn("arrival_date", F.to_date("arrival_time")).select("value", SENT_AT, *COORDINATES, *others)
 
 
@@ -34,15 +38,19 @@ class EventReader:
     """The function that `mapInArrow` applies to the records of a stream's topic."""
 
     stream: Stream
+    schemas: Schemas | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of value, sent_at and COORDINATES to rows of the stream's table."""
+        """Batches of value, sent_at and COORDINATES, and of the key and the headers if the stream reads them, to rows
+        of the stream's table."""
         return (read for batch in batches if batch.num_rows for read in self._read(batch))
 
     def _read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         schema, values = events_table(self.stream).arrow, batch.column("value")
         arrivals = batch.column("arrival_time").cast(INSTANT).cast(pa.int64())
-        parsed = parse_events(values, arrivals, self.stream)
+        keys = batch.column("key") if self.stream.reads_key else None
+        headers = batch.column("headers") if self.stream.reads_headers else None
+        parsed = parse_events(Records(values, arrivals, keys, headers), self.stream, self.schemas)
         rows = pa.array([at for at, _ in parsed.rejected], pa.int64())
         refused = {
             "rejected": pa.array([rejection.reason.value for _, rejection in parsed.rejected], pa.string()),

@@ -16,8 +16,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from nightjar.configuration.schemas import schemas_of
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
+from nightjar.formats.records import Records
+from nightjar.formats.schemas import Schemas
 from nightjar.ingestion.parsing import parse_events
 from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import KafkaRecord, Reader
@@ -80,7 +83,7 @@ class OnKafka:
             return None
         count = "1 event of its stream was" if len(records) == 1 else f"{len(records):,} events of its stream were"
         self.notes.append(f"{count} read from Kafka: the archive has yet to bring that to the lake.")
-        return pl.concat(_parsed(records, stream))
+        return pl.concat(_parsed(records, stream, schemas_of(self._settings, {stream.name: stream})))
 
     def _behind(self, topic: str, most: int, arrived: int | None = None) -> list[KafkaRecord]:
         """The topic's records behind the archive's, as far as they can have arrived at that time (µs) or later; none
@@ -113,12 +116,12 @@ def _place(record: KafkaRecord) -> dict[str, object]:
     }
 
 
-def _parsed(records: list[KafkaRecord], stream: Stream) -> Iterator[pl.DataFrame]:
+def _parsed(records: list[KafkaRecord], stream: Stream, schemas: Schemas | None) -> Iterator[pl.DataFrame]:
     """The usable events among the records."""
     for begin in range(0, len(records), _PARSED_AT_ONCE):
         some = records[begin : begin + _PARSED_AT_ONCE]
         arrivals = np.array([record.arrival for record in some], np.int64)
-        parsed = parse_events(pa.array([record.value for record in some], pa.binary()), pa.array(arrivals), stream)
+        parsed = parse_events(Records.of(some, pa.array(arrivals), stream), stream, schemas)
         rows = parsed.rows.tolist()
         yield pl.DataFrame(
             parsed.events.append_column(ARRIVAL, pa.array(arrivals[rows]).cast(INSTANT))

@@ -14,8 +14,10 @@ import pyarrow as pa
 from kafka.partitioner.default import murmur2
 from numpy.typing import NDArray
 
+from nightjar.configuration.schemas import registry_of
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.headers import sent_now
+from nightjar.formats.encoding import Encoded, Encoder
 from nightjar.kafka.clients import explained, producer
 from nightjar.replay.plan import RecordKind
 from nightjar.rules.streams import Stream
@@ -98,6 +100,7 @@ def send(
     call.
 
     Raises:
+        SchemaError, RegistryError: the stream's schema cannot be found, or does not allow a record.
         KafkaError: no broker answers, the topic does not exist, or a record could not be delivered.
     """
     report = Report()
@@ -107,7 +110,7 @@ def send(
         producer(settings, linger_ms=_LINGER_MS, batch_size=_BATCH_BYTES) as client,
         explained(settings, f"sending to topic {stream.topic}"),
     ):
-        sender = Sender(client, stream.topic, stamp=not shifted)
+        sender = Sender(client, stream.topic, stamp=not shifted, encode=Encoder(stream, registry_of(settings)).encode)
         for batch in batches:
             due = batch["arrival_time"].cast(pa.int64()).to_numpy()
             clock = clock or _clock(int(due[0]), speed, shifted)
@@ -158,8 +161,17 @@ def partition_of(key: str, partitions: int) -> int:
 class Sender:
     """Hands records to the producer, using the default partitioner's partitions, and raises delivery failures."""
 
-    def __init__(self, client: kafka.KafkaProducer, topic: str, *, stamp: bool) -> None:
+    def __init__(
+        self,
+        client: kafka.KafkaProducer,
+        topic: str,
+        *,
+        stamp: bool,
+        encode: Callable[[bytes], Encoded],
+    ) -> None:
+        """encode: the JSON of a plan's record to the record."""
         self._client = client
+        self._encode = encode
         self._topic = topic
         self._stamp = stamp
         self._partitions: list[int] = sorted(client.partitions_for(topic))
@@ -171,11 +183,12 @@ class Sender:
         stamps = records["arrival_time"].cast(pa.int64()).to_pylist() if self._stamp else [None] * records.num_rows
         last = None
         for key, value, stamp in zip(records["key"].to_pylist(), records["value"].to_pylist(), stamps, strict=True):
+            record = self._encode(value)
             last = self._client.send(
                 self._topic,
-                value,
-                key=key.encode(),
-                headers=sent_now(time.time_ns() // 1000),
+                record.value,
+                key=key.encode() if record.key is None else record.key,
+                headers=[*sent_now(time.time_ns() // 1000), *record.headers],
                 partition=self._partitions[partition_of(key, len(self._partitions))],
                 timestamp_ms=None if stamp is None else stamp // 1000,
             )

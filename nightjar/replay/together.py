@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from nightjar.configuration.schemas import registry_of
 from nightjar.configuration.settings import Settings
+from nightjar.formats.encoding import Encoder
 from nightjar.kafka.clients import explained, producer
 from nightjar.replay.sending import Sender
 from nightjar.rules.streams import Stream
@@ -36,13 +38,14 @@ def send_together(
     begins: µs; records with this arrival are due at once, later ones at the pace of their arrivals times `speed`.
 
     Raises:
-        KafkaError: as `send` does.
+        SchemaError, RegistryError, KafkaError: as `send` does.
     """
     dues = {name: _microseconds(plan["arrival_time"]) for name, plan in plans.items()}
     last = max((int(due[-1]) for due in dues.values() if due.size), default=begins)
     topics = ", ".join(streams[name].topic for name in plans)
     with producer(settings) as client, explained(settings, f"sending to topics {topics}"):
-        senders = {name: Sender(client, streams[name].topic, stamp=True) for name in plans}
+        encoders = {name: Encoder(streams[name], registry_of(settings)).encode for name in plans}
+        senders = {name: Sender(client, streams[name].topic, stamp=True, encode=encoders[name]) for name in plans}
         began = time.monotonic()
         for step in range(begins, last + 1, STEP):
             if not math.isinf(speed):

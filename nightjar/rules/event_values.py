@@ -21,8 +21,8 @@ from nightjar.rules.written_times import WrittenTime
 MAX_STRING = 2048
 # No double or decimal(18,s) needs more; Python converts longer text slowly or not at all.
 _MAX_NUMBER = 400
-# Raises if a decimal does not fit the field's digits exactly.
-_EXACT = Context(prec=40, traps=[Inexact, InvalidOperation, Overflow])
+# Raises if a decimal has more digits than any that fits a field.
+EXACT = Context(prec=400, traps=[Inexact, InvalidOperation, Overflow])
 _INT64 = range(-(2**63), 2**63)
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
@@ -94,6 +94,8 @@ def mistake(value: Any, declared: FieldType, zone: ZoneInfo | None = None, writt
         return "it is a list" if isinstance(value, list) else "it is an object"
     if isinstance(value, bool):
         return "it is a boolean"
+    if isinstance(value, bytes):
+        return "it is bytes, which are not text"
     if not isinstance(value, str):
         return "JSON has no such value"
     if isinstance(value, JsonNumber) or written is not None:
@@ -182,10 +184,10 @@ def _decimal(text: str, declared: FieldType) -> Decimal | None:
         return None
     value = Decimal(text)
     try:
-        held = value.quantize(Decimal(1).scaleb(-declared.scale), context=_EXACT)
+        held = value.quantize(Decimal(1).scaleb(-declared.scale), context=EXACT)
     except (Inexact, InvalidOperation):
         return None
-    fits = abs(held).scaleb(declared.scale, _EXACT) < 10**declared.precision
+    fits = abs(held).scaleb(declared.scale, EXACT) < 10**declared.precision
     return (abs(held) if held.is_zero() else held) if fits else None
 
 

@@ -6,19 +6,22 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from nightjar.rules.derived import with_derived
 from nightjar.rules.durations import format_duration
+from nightjar.rules.encodings import Envelope
+from nightjar.rules.envelopes import EnvelopeError, NoEventError, unwrapped
 from nightjar.rules.errors import printable, shortened
-from nightjar.rules.event_values import JsonNumber, mistake, too_long, typed
-from nightjar.rules.field_paths import ABSENT, BLOCKED
+from nightjar.rules.event_values import JsonNumber, mistake, text_mistake, too_long, typed, typed_text
+from nightjar.rules.field_paths import ABSENT, BLOCKED, HEADERS
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.types import Kind
@@ -35,19 +38,28 @@ ERASED = "forgotten"
 
 
 class Reason(StrEnum):
-    """Why an event goes to quarantine."""
+    """Why a record is not an event."""
 
     NOT_JSON = "not_json"
+    NOT_AVRO = "not_avro"
+    NOT_PROTOBUF = "not_protobuf"
+    UNKNOWN_SCHEMA = "unknown_schema"
     NOT_AN_OBJECT = "not_an_object"
+    BAD_ENVELOPE = "bad_envelope"
     NO_ID = "no_id"
     MISSING_FIELD = "missing_field"
     MISTYPED_FIELD = "mistyped_field"
     FUTURE_EVENT_TIME = "future_event_time"
+    IGNORED = "ignored"
+    """Its envelope says that it is none, so it is not quarantined; the lake has it."""
+
+
+QUARANTINED = tuple(reason for reason in Reason if reason is not Reason.IGNORED)
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """An event that cannot be used: the reason's code, and the detail for a person."""
+    """A record that is not an event: the reason's code, and the detail for a person."""
 
     reason: Reason
     detail: str
@@ -61,7 +73,12 @@ def parse_event(
     Values are those of `parse_recorded`.
     """
     event = parse_recorded(raw, stream, zone)
-    if isinstance(event, Rejection) or not stream.derived:
+    return event if isinstance(event, Rejection) else completed(event, stream)
+
+
+def completed(event: dict[str, Any], stream: Stream) -> dict[str, Any]:
+    """An event of `parse_recorded` with its derived fields, in declaration order."""
+    if not stream.derived:
         return event
     (row,) = with_derived(recorded_table([event], stream), stream).to_pylist()
     return {name: event.get(name, _value(row[name])) for name in stream.fields}
@@ -82,7 +99,10 @@ def recorded_table(events: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Ta
 
 
 def parse_recorded(
-    raw: bytes | str | Mapping[str, Any], stream: Stream, zone: ZoneInfo | None = None
+    raw: bytes | str | Mapping[str, Any],
+    stream: Stream,
+    zone: ZoneInfo | None = None,
+    beside: Mapping[str, Any] | None = None,
 ) -> dict[str, Any] | Rejection:
     """The fields that one event's record has in declaration order, or why it cannot be used.
 
@@ -92,17 +112,30 @@ def parse_recorded(
     numeric strings that fit it exactly; a timestamp takes ISO 8601 text with a zone, or integer epoch milliseconds. A
     mapping may also hold Decimal and aware datetime. Of a key that is repeated the last value counts.
 
-    zone: of times written without one, in a file; in the stream there is none, and such a time is refused.
+    zone: of times written without one, in a file; in the stream there is none, and such a time is refused. beside: what
+    stands beside the value of a record on Kafka, at KEY and HEADERS; a record in a file has it within itself.
     """
     if isinstance(raw, Mapping):
         fields: Any = {key: _as_json(value) for key, value in raw.items()}
+    elif not raw and stream.encoding.envelope is Envelope.DEBEZIUM:
+        fields = None
     else:
         try:
             fields = read_json(raw.decode("utf-8") if isinstance(raw, bytes) else raw)
         except ValueError as failure:
             return Rejection(Reason.NOT_JSON, _short(str(failure)))
+    if stream.encoding.envelope is not None:
+        within = beside if beside is not None else fields if isinstance(fields, dict) else {}
+        try:
+            fields = unwrapped(fields, within.get(HEADERS) or {}, stream.encoding)
+        except NoEventError as why:
+            return Rejection(Reason.IGNORED, str(why))
+        except EnvelopeError as why:
+            return Rejection(Reason.BAD_ENVELOPE, str(why))
     if not isinstance(fields, dict):
         return Rejection(Reason.NOT_AN_OBJECT, f"the JSON is {'no object' if stream.sensitive else _short(fields)}")
+    if beside is not None:
+        fields = {**fields, **beside}
     if stream.value_in(fields, stream.event_id) in (None, "", ABSENT):
         return Rejection(Reason.NO_ID, f"{stream.shown_place(stream.event_id)} is absent, null or empty")
     event: dict[str, Any] = {}
@@ -116,13 +149,14 @@ def parse_recorded(
             return Rejection(Reason.MISTYPED_FIELD, f"{stream.shown_place(name)}: {stream.path(name).obstacle(fields)}")
         if name == stream.event_time and value is None:
             return Rejection(Reason.MISSING_FIELD, f"{stream.shown_place(name)} is null")
-        event[name] = None if value is None else typed(value, declared, zone, written)
+        read, explain = (typed_text, text_mistake) if stream.is_text(name, value) else (typed, mistake)
+        event[name] = None if value is None else read(value, declared, zone, written)
         if (long := too_long(value, declared)) is not None:
             return Rejection(Reason.MISTYPED_FIELD, f"{stream.shown_place(name)} {long}")
         if value is not None and event[name] is None:
             shown = "a value that is not shown" if name in stream.sensitive else _short(value)
             what = f"{stream.shown_place(name)} is {shown}, which is not a valid {declared}"
-            return Rejection(Reason.MISTYPED_FIELD, f"{what}: {mistake(value, declared, zone, written)}")
+            return Rejection(Reason.MISTYPED_FIELD, f"{what}: {explain(value, declared, zone, written)}")
     return event
 
 
@@ -175,7 +209,9 @@ def _as_json(value: Any) -> Any:
         return JsonNumber(format(value, "f"))
     if isinstance(value, datetime):
         return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
-    return value
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else value
 
 
 def _no_constant(name: str) -> Any:
@@ -183,5 +219,5 @@ def _no_constant(name: str) -> Any:
 
 
 def _short(value: Any) -> str:
-    text = str(value) if isinstance(value, str) else json.dumps(value, default=str)
+    text = str(value) if isinstance(value, str) and value else json.dumps(value, default=str)
     return printable(shortened(text, 80))

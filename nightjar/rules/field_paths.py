@@ -1,7 +1,8 @@
 """Paths into a JSON record: where the value of a declared field stands, as in `payment.items[0].price`.
 
 A step is a key, or an index into a list from 0. A key with a point, a bracket or a leading `$` is quoted:
-`"user.name".first`.
+`"user.name".first`. What stands beside a record's value is at `$key` and `$headers.NAME`, and what Debezium says of a
+change at `$change`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from nightjar.rules.errors import DeclarationError
 # What a record has in the place of a value: nothing; or no object, or no list, on the way to it.
 ABSENT, BLOCKED = object(), object()
 
+# The first steps to what is not in the value itself.
+KEY, HEADERS, CHANGE = "$key", "$headers", "$change"
+
 _MAX_INDEX = 999
 _MAX_STEPS = 50
 _BARE = re.compile(r'[^.\[\]"\s$](?:[^.\[\]"\x00-\x1f]*[^.\[\]"\s])?')
 _STEP = re.compile(rf'(?P<dot>\.)?(?:"(?P<quoted>[^"]+)"|(?P<key>{_BARE.pattern}))|\[(?P<index>[0-9]{{1,4}})\]')
+_BESIDE = re.compile(r"\$(?:key|headers|change)(?=[.\[]|$)")
 _REMEDY = 'Write it like payment.amount, items[0].price or "user.name"."first.name"'
 
 
@@ -38,6 +43,8 @@ class FieldPath:
             raise DeclarationError(f"{text!r} has half of a surrogate pair", remedy=_REMEDY)
         steps: list[str | int] = []
         at = 0
+        if beside := _BESIDE.match(text):
+            steps, at = [beside[0]], beside.end()
         while at < len(text):
             found = _STEP.match(text, at)
             if found is None or (found["index"] is None and bool(found["dot"]) != bool(steps)):
@@ -53,6 +60,12 @@ class FieldPath:
                 raise DeclarationError(f"{text!r} has an index above {_MAX_INDEX}", remedy=_REMEDY)
             else:
                 steps.append(int(found["index"]))
+        if steps[0] in (KEY, HEADERS, CHANGE) and not beside:
+            raise DeclarationError(f"{text!r}: such a key of a record cannot be read", remedy=f"{steps[0]} is Kafka's")
+        if steps[0] == KEY and len(steps) > 1:
+            raise DeclarationError(f"{text!r} leads into the key, which is a text", remedy=f"Write {KEY}")
+        if steps[0] == HEADERS and (len(steps) != 2 or not isinstance(steps[1], str)):
+            raise DeclarationError(f"{text!r} names no header", remedy=f"Write {HEADERS}.tenant")
         if len(steps) > _MAX_STEPS:
             raise DeclarationError(f"{text!r} has more than {_MAX_STEPS} steps", remedy=_REMEDY)
         return cls(tuple(steps))
@@ -64,6 +77,11 @@ class FieldPath:
     def key(self) -> str:
         """The last key."""
         return next(step for step in reversed(self.steps) if isinstance(step, str))
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the value is the text of the record's key or of a header."""
+        return self.steps[0] in (KEY, HEADERS)
 
     @property
     def is_element(self) -> bool:
@@ -98,6 +116,16 @@ class FieldPath:
         within[self.steps[-1]] = change(within[self.steps[-1]])
         changed: dict[str, Any] = copy
         return changed
+
+    def change(self, record: dict[str, Any], change: Callable[[Any], Any]) -> None:
+        """Change the value in the record itself, if it has one."""
+        if self.value(record) in (ABSENT, BLOCKED):
+            return
+        within: Any = record
+        for step in self.steps[:-1]:
+            within = within[step]
+        if within is not None:
+            within[self.steps[-1]] = change(within[self.steps[-1]])
 
     def obstacle(self, record: Mapping[str, Any]) -> str:
         """What blocks the way, in words."""
@@ -140,5 +168,6 @@ def _spelled(steps: Iterable[str | int]) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            text += ("." if text else "") + (step if _BARE.fullmatch(step) else f'"{step}"')
+            is_bare = _BARE.fullmatch(step) or (not text and step in (KEY, HEADERS, CHANGE))
+            text += ("." if text else "") + (step if is_bare else f'"{step}"')
     return text

@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from nightjar.rules.durations import parse_duration
+from nightjar.rules.encodings import ENCODING_KEYS, PLAIN, Encoding, Envelope, encoding
+from nightjar.rules.envelopes import wrapped
 from nightjar.rules.errors import DeclarationError, NightjarError, SettingsError, shortened
-from nightjar.rules.field_paths import ABSENT, FieldPath, nested
+from nightjar.rules.field_paths import ABSENT, CHANGE, HEADERS, KEY, FieldPath, nested
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS, SHIPPED
 from nightjar.rules.names import did_you_mean, is_usable_name
 from nightjar.rules.types import STRING, FieldType, Kind
@@ -30,7 +32,9 @@ RESERVED_FIELDS = frozenset(
 
 STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
-_KEYS = ("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", "fields")
+_KEYS = (
+    *("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", *ENCODING_KEYS, "fields"),
+)
 _MARKS = ("optional", "sensitive")
 _TIME_KEYS = ("unit", "format", "zone")
 _FIELD_KEYS = ("type", *_MARKS, "from", *_TIME_KEYS, "sql")
@@ -63,6 +67,19 @@ class Stream:
     """How the times of a field are written, if that is declared."""
     derived: Mapping[str, str] = field(default_factory=_nothing)
     """The fields that are computed from the others, and how (rules/derived.py)."""
+    encoding: Encoding = PLAIN
+    """How records are written."""
+
+    @property
+    def reads_key(self) -> bool:
+        """Whether a field is the key of a record."""
+        return any(path.steps[0] == KEY for path in self.paths.values())
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether the headers of a record are read, beside `sent_at`."""
+        is_event = self.encoding.envelope is Envelope.CLOUDEVENTS
+        return is_event or any(path.steps[0] == HEADERS for path in self.paths.values())
 
     @property
     def recorded(self) -> Mapping[str, FieldType]:
@@ -80,13 +97,30 @@ class Stream:
         path = self.paths.get(name)
         return record.get(name, ABSENT) if path is None else path.value(record)
 
+    def as_json(self) -> Stream:
+        """The stream, with records in JSON whose fields are all in the value, without an envelope."""
+        inside = {name: path for name, path in self.paths.items() if path.steps[0] not in (KEY, HEADERS, CHANGE)}
+        return replace(self, encoding=PLAIN, paths=MappingProxyType(inside))
+
+    def is_text(self, name: str, value: Any) -> bool:
+        """Whether a value is a text that may be a number: of a record's key, or of a header."""
+        return isinstance(value, str) and name in self.paths and self.paths[name].is_beside
+
+    def with_units(self, units: Mapping[str, str]) -> Stream:
+        """The stream, with times of these fields that are numbers of these units, whatever is declared."""
+        times = {
+            name: replace(self.times.get(name, WrittenTime()), unit=unit, format=None) for name, unit in units.items()
+        }
+        return replace(self, times=MappingProxyType({**self.times, **times})) if units else self
+
     def shown_place(self, name: str) -> str:
         """The field, and where it is read from, for a person."""
         return f"{name} ({self.paths[name]})" if name in self.paths else name
 
     def record(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The record that has these values of fields at their places."""
-        return nested((self.path(name), value) for name, value in values.items() if name not in self.derived)
+        record = nested((self.path(name), value) for name, value in values.items() if name not in self.derived)
+        return wrapped(record, self.encoding)
 
     @property
     def schema(self) -> pa.Schema:
@@ -142,7 +176,7 @@ def load_streams(path: str | Path | None = None) -> dict[str, Stream]:
         key = min(unknown) if unknown else "streams"
         what = "is not a key of this file" if unknown else "there is no table of streams"
         raise DeclarationError(what, where=f"{path}: {key}", remedy="A stream is a table [streams.NAME]")
-    return streams_from_mapping(mapping["streams"], str(path))
+    return streams_from_mapping(mapping["streams"], str(path), path.parent)
 
 
 def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
@@ -157,13 +191,16 @@ def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
     return streams[name]
 
 
-def streams_from_mapping(mapping: Mapping[str, Any], origin: str) -> dict[str, Stream]:
-    """The streams of a mapping name → declaration with the TOML file's keys; `origin` names its source in errors."""
+def streams_from_mapping(mapping: Mapping[str, Any], origin: str, folder: Path | None = None) -> dict[str, Stream]:
+    """The streams of a mapping name → declaration with the TOML file's keys; `origin` names its source in errors.
+
+    folder: that schema files are relative to; None: the working directory.
+    """
     if not isinstance(mapping, Mapping) or not mapping:
         raise DeclarationError(
             "no stream is declared", where=f"{origin}: streams", remedy="A stream is a table [streams.NAME]"
         )
-    streams = {str(name): _Declaration(str(name), body, origin).stream() for name, body in mapping.items()}
+    streams = {str(name): _Declaration(str(name), body, origin, folder).stream() for name, body in mapping.items()}
     topics: dict[str, str] = {}
     for stream in streams.values():
         if (other := topics.setdefault(stream.topic, stream.name)) != stream.name:
@@ -178,9 +215,10 @@ def streams_from_mapping(mapping: Mapping[str, Any], origin: str) -> dict[str, S
 class _Declaration:
     """One stream's table, checked key by key."""
 
-    def __init__(self, name: str, body: Any, origin: str) -> None:
+    def __init__(self, name: str, body: Any, origin: str, folder: Path | None) -> None:
         self.name = name
         self.origin = origin
+        self.folder = folder
         if not STREAM_NAME.fullmatch(name):
             raise self.error("", f"{name!r} is not a stream name", "Use lower-case letters, digits and _, as in logins")
         if not isinstance(body, Mapping):
@@ -192,9 +230,10 @@ class _Declaration:
 
     def stream(self) -> Stream:
         fields, marked = self.fields()
+        written_as = self.encoding()
         derived = self.derived(fields, marked)
         optional, sensitive = (frozenset(marked[mark]) for mark in _MARKS)
-        paths = self.paths(name for name in fields if name not in derived)
+        paths = self.paths((name for name in fields if name not in derived), written_as)
         times = {name: self.written(name, kind) for name, kind in fields.items()}
         event_id, event_time = self.field_key("event_id", fields), self.field_key("event_time", fields)
         if fields[event_id].kind is not Kind.STRING:
@@ -235,6 +274,7 @@ class _Declaration:
             MappingProxyType(paths),
             MappingProxyType({name: written for name, written in times.items() if written is not None}),
             MappingProxyType(derived),
+            written_as,
         )
 
     def fields(self) -> tuple[dict[str, FieldType], dict[str, set[str]]]:
@@ -314,7 +354,14 @@ class _Declaration:
             marked["sensitive"] |= {name} if read & marked["sensitive"] else set()
         return found
 
-    def paths(self, fields: Iterable[str]) -> dict[str, FieldPath]:
+    def encoding(self) -> Encoding:
+        """How the records are written."""
+        try:
+            return encoding({key: self.body[key] for key in ENCODING_KEYS if key in self.body}, self.folder)
+        except DeclarationError as refusal:
+            raise self.error(refusal.where, refusal.what, refusal.remedy) from None
+
+    def paths(self, fields: Iterable[str], written_as: Encoding) -> dict[str, FieldPath]:
         """The fields that have a path, with it."""
         paths: dict[str, FieldPath] = {}
         for name in fields:
@@ -324,6 +371,10 @@ class _Declaration:
             except DeclarationError as refusal:
                 raise self.error(f"fields.{name}.from", refusal.what, refusal.remedy) from None
             place = f"fields.{name}.from" if "from" in written else f"fields.{name}"
+            if path.steps[0] == CHANGE and written_as.envelope is not Envelope.DEBEZIUM:
+                raise self.error(
+                    place, f"{CHANGE} is of Debezium's envelope", 'Add envelope = "debezium" to the stream'
+                )
             if other := next((other for other, theirs in paths.items() if path == theirs), None):
                 raise self.error(place, f"{other} is read from {path} already", f'Derive it: {{sql = "{other}"}}')
             if other := next((other for other, theirs in paths.items() if path.conflicts_with(theirs)), None):

@@ -109,6 +109,22 @@ def write_whole(file: AnyPath, content: bytes) -> None:
     partial.replace(file)
 
 
+def create_whole(file: AnyPath, content: bytes) -> bool:
+    """Write a file atomically unless there is one; returns whether this process has, of all that try."""
+    if isinstance(file, ObjectPath):
+        return file.create(content)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = _partial_of(file)
+    partial.write_bytes(content)
+    try:
+        file.hardlink_to(partial)
+    except FileExistsError:
+        return False
+    finally:
+        partial.unlink()
+    return True
+
+
 @contextmanager
 def whole(file: AnyPath) -> Iterator[Path]:
     """Yield a temporary path to write to, whose content becomes the file at the end: it is complete or absent."""

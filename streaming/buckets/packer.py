@@ -21,8 +21,11 @@ from nightjar.contracts.clock import read_clock
 from nightjar.contracts.headers import SENT_AT
 from nightjar.contracts.quarantine import quarantine_record
 from nightjar.contracts.rule_status import is_failure, read_answer
+from nightjar.formats.records import Records
+from nightjar.formats.schemas import Schemas
 from nightjar.ingestion.event_schema import events_schema
 from nightjar.ingestion.parsing import parse_events
+from nightjar.rules.events import QUARANTINED
 from nightjar.rules.publishing import Answer
 from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
 from nightjar.rules.streams import Stream
@@ -62,6 +65,8 @@ class Packer:
     """Whether brokers stamp arrivals, so that no clock is later than its record."""
     dropped: frozenset[int] = frozenset()
     """The numbers of shuffle keys that nothing is sent to."""
+    schemas: Schemas | None = None
+    """Of records that name them."""
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Kafka records (see query.kafka_records) to rows of payloads.PACKED_SCHEMA."""
@@ -125,7 +130,11 @@ class Packer:
         came = {name: records.column(name).combine_chunks() for name in _COORDINATES}
         came["timestamp"] = _instants(came["timestamp"])
         raw = records.column("value").combine_chunks()
-        parsed = parse_events(raw, came["timestamp"].view(pa.int64()), stream)
+        beside = (
+            records.column(name).combine_chunks() if is_read else None
+            for name, is_read in (("key", stream.reads_key), ("headers", stream.reads_headers))
+        )
+        parsed = parse_events(Records(raw, came["timestamp"].view(pa.int64()), *beside), stream, self.schemas)
         refused = (
             quarantine_record(
                 rejection,
@@ -136,6 +145,7 @@ class Packer:
                 raw=raw[at].as_py() or b"",
             )
             for at, rejection in parsed.rejected
+            if rejection.reason in QUARANTINED
         )
         for some in batches_of(refused):
             yield _ANSWERING, PayloadKind.QUARANTINE, json_records(self.quarantine_topic, some)

@@ -11,7 +11,7 @@ from kafka import TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-from nightjar.ingestion.kafka_source import REAL_TIME_OPTIONS, SOURCE_OPTIONS, record_columns
+from nightjar.ingestion.kafka_source import REAL_TIME_OPTIONS, SOURCE_OPTIONS, columns_beside, record_columns
 from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.rules.rulebook import ShuffleKey
 from nightjar.streaming.buckets.output_records import OUTPUT_SCHEMA
@@ -85,6 +85,7 @@ def packer_of(config: JobConfig, shuffle_keys: tuple[ShuffleKey, ...], dropped: 
         config.topics.quarantine,
         config.arrival == "broker",
         dropped,
+        config.schemas,
     )
 
 
@@ -93,7 +94,8 @@ def kafka_records(
 ) -> DataFrame:
     """What the packer reads: events and the job's control records, each from the checkpoint's position.
 
-    Columns: topic, partition, offset, timestamp, value and sent_at (bigint, µs, of the header, or NULL).
+    Columns: topic, partition, offset, timestamp, value and sent_at (bigint, µs, of the header, or NULL), and the key
+    and the headers if a stream reads them.
 
     most: records of a micro-batch; None: a real-time batch is not limited. begins: where a checkpoint without a batch
     begins, in the format of `startingOffsets`. also: further topics to read with the events.
@@ -108,7 +110,8 @@ def kafka_records(
     options = SOURCE_OPTIONS if most is not None else REAL_TIME_OPTIONS
     # Old clocks are useless, and may have been deleted; the driver makes sure that no answer has been.
     control = _source(session, config, topics[1], begins_of[1], {**options, "failOnDataLoss": "false"})
-    return record_columns(events).unionByName(record_columns(control.load()))
+    beside = columns_beside(config.streams.values())
+    return record_columns(events, beside).unionByName(record_columns(control.load(), beside))
 
 
 def event_records(
@@ -150,7 +153,7 @@ def bridged(records: DataFrame, path: str) -> DataFrame:
     jvm: Any = session._jvm  # noqa: SLF001  PySpark has no other way to an operator of the JVM's
     columns = records.withColumn("timestamp", F.unix_micros("timestamp"))
     encoder = jvm.org.apache.spark.sql.Encoders.row(jvm.org.apache.spark.sql.types.StructType.fromDDL(OUTPUT_SCHEMA))
-    bridge = jvm.nightjar.EngineBridge(path)
+    bridge = jvm.nightjar.EngineBridge(path, "key" in records.columns, "headers" in records.columns)
     return DataFrame(columns._jdf.mapPartitions(bridge, encoder), session)  # noqa: SLF001
 
 

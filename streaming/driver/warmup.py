@@ -68,6 +68,7 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places, consumer: 
     if not config.warm_up_batches:
         return
     began = time.monotonic()
+    config = replace(config, streams={name: stream.as_json() for name, stream in config.streams.items()})
     keys = tuple(RuleBook(config.streams).shuffle_keys)
     config = replace(config, buckets=buckets_for(config.shuffle_partitions, keys))
     rules = made_up_rules(config.streams, keys)
@@ -133,6 +134,7 @@ def engine_warm_up(config: JobConfig) -> WarmUp | None:
     None if nothing is to be."""
     if not config.warm_up_batches:
         return None
+    config = replace(config, streams={name: stream.as_json() for name, stream in config.streams.items()})
     keys = tuple(RuleBook(config.streams).shuffle_keys)
     name = f"warm-up-{uuid.uuid4().hex}"
     rules = made_up_rules(config.streams, keys)

@@ -28,6 +28,7 @@ import pyarrow as pa
 import structlog
 from kafka import TopicPartition
 
+from nightjar.formats.records import Records
 from nightjar.ingestion.offsets import beginning_offsets
 from nightjar.ingestion.parsing import parse_events
 from nightjar.lake import delta, stream_state
@@ -192,9 +193,8 @@ def kafka_events(
                 arrivals = np.array([record.timestamp for record in records], np.int64) * 1000
                 order = np.lexsort(([r.offset for r in records], [r.partition for r in records], arrivals))
                 in_order = [records[at] for at in order]
-                parsed = parse_events(
-                    pa.array([record.value for record in in_order], pa.binary()), pa.array(arrivals[order]), stream
-                )
+                some = Records.of(in_order, pa.array(arrivals[order]), stream)
+                parsed = parse_events(some, stream, config.schemas)
                 rows = parsed.rows.tolist()
                 yield (
                     parsed.events.append_column(ARRIVAL, pa.array(arrivals[order][rows]).cast(INSTANT))

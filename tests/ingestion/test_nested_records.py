@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightjar.formats.records import Records
 from nightjar.ingestion.parsing import Parsed, parse_columns
 from nightjar.rules.events import Reason, Rejection, check_skew, parse_event
 from nightjar.rules.streams import Stream
@@ -69,7 +70,7 @@ ALL = [GOOD, *(changed(GOOD, path, value) for path in PLACES for value in [None,
 
 def compared(values: list[bytes], stream: Stream = NESTED) -> dict[str, int]:
     """What became of the records, which both parsers make alike."""
-    parsed = parse_columns(pa.array(values, pa.binary()), pa.repeat(ARRIVAL, len(values)), stream)
+    parsed = parse_columns(Records(pa.array(values, pa.binary()), pa.repeat(ARRIVAL, len(values))), stream)
     found: dict[int, Any] = {**dict(parsed.rejected), **_events(parsed, stream)}
     wanted = {}
     for row, value in enumerate(values):
@@ -151,10 +152,11 @@ def test_derived_fields_follow_from_the_others() -> None:
 
 
 def test_plain_records_are_read_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nightjar.ingestion.parsing.parse_recorded", lambda *_: pytest.fail("one was read again"))
+    monkeypatch.setattr("nightjar.ingestion.parsing.recorded", lambda *_: pytest.fail("one was read again"))
     others = [(("meta", "times", 1), "1767614400"), (("items",), None), (("payment", "amount", "value"), '"7.25"')]
     values = [text(GOOD), *(text(changed(GOOD, path, value)) for path, value in others)]
-    parsed = parse_columns(pa.array([value.encode() for value in values], pa.binary()), pa.repeat(ARRIVAL, 4), NESTED)
+    records = Records(pa.array([value.encode() for value in values], pa.binary()), pa.repeat(ARRIVAL, 4))
+    parsed = parse_columns(records, NESTED)
     assert parsed.rows.tolist() == [0, 1, 2, 3]
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checks.fuzz.parsing import READINGS
+from nightjar.formats.records import Records
 from nightjar.ingestion.kafka_source import record_columns
 from nightjar.ingestion.parsing import Parsed, parse_columns, parse_events
 from nightjar.rules.event_values import MAX_STRING
@@ -205,7 +206,7 @@ def records() -> list[bytes | None]:
 
 def read(values: list[bytes | None], arrival: int = ARRIVAL) -> tuple[dict[int, dict[str, Any]], dict[int, Rejection]]:
     """The events and the rejections by their place, which are the same of a few records as of their columns."""
-    given = pa.array(values, pa.binary()), pa.repeat(arrival, len(values)), STREAM
+    given = Records(pa.array(values, pa.binary()), pa.repeat(arrival, len(values))), STREAM
     found = _placed(parse_columns(*given), len(values))
     assert _placed(parse_events(*given), len(values)) == found
     return found
@@ -303,12 +304,12 @@ def test_any_values_are_read_as_parse_event_reads_them(changes: list[dict[str, s
 def test_an_ordinary_record_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain record, one with explicit nulls, one without its optional fields, ones whose other numbers are long, and
     ones with amounts as text."""
-    monkeypatch.setattr("nightjar.ingestion.parsing.parse_recorded", lambda *_: pytest.fail("it was"))
+    monkeypatch.setattr("nightjar.ingestion.parsing.recorded", lambda *_: pytest.fail("it was"))
     plain = [written(amount="5"), written(ratio="null"), written(seen='"2018-04-01T00:00:00.123456Z"'), NO_NOTE]
     plain += [written(number="-9223372036854775808"), written(ratio="0.12345678901234567")]
     plain += [written(amount=text) for text in ('"12.34"', '"-0.05"', '"5"', '"1234567890.10"')]
     values: list[bytes | None] = [text.replace('"fine": 0.5', '"fine": 0.0005').encode() for text in plain]
-    parsed = parse_columns(pa.array(values, pa.binary()), pa.repeat(ARRIVAL, len(values)), STREAM)
+    parsed = parse_columns(Records(pa.array(values, pa.binary()), pa.repeat(ARRIVAL, len(values))), STREAM)
     assert parsed.rows.tolist() == list(range(len(plain)))
 
 

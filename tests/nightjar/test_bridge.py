@@ -35,6 +35,7 @@ class Echo(threading.Thread):
         self._die = die
         self.hellos: list[tuple[int, int, int]] = []
         self.received = 0
+        self.beside: dict[str, list[Any]] = {}
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -54,6 +55,8 @@ class Echo(threading.Thread):
                     connection.close()
                     return
                 self.received += len(records.offsets)
+                for name, column in records.beside.items():
+                    self.beside.setdefault(name, []).extend(column.to_pylist())
                 _, values, sent_at = (column.to_pylist() for column in records.columns)
                 rows = zip(records.offsets.tolist(), values, sent_at, strict=True)
                 echoed = [
@@ -105,6 +108,29 @@ def test_records_pass_both_ways_as_they_are(spark: "SparkSession", tmp_path: Pat
     assert found[2][2] is None
     assert found == expected
     assert sorted(engine.hellos) == [(7, 2, 0)] * 2
+
+
+def test_keys_and_headers_come_where_they_are_asked_for(spark: "SparkSession", tmp_path: Path) -> None:
+    """Both, either or none of them; without a key, without headers, and with one header twice."""
+    headers = [
+        [{"key": "tenant", "value": b"a"}, {"key": "tenant", "value": None}],
+        None,
+        [],
+        [{"key": "ü", "value": b""}],
+    ]
+    keys = [b"k", None, b"", b"\xff"]
+    made = [
+        ("events", 0, n, NOON, b"v" * n, None, key, of) for n, (key, of) in enumerate(zip(keys, headers, strict=True))
+    ]
+    given = spark.createDataFrame(made, f"{INPUT}, key binary, headers array<struct<key string, value binary>>")
+    expected = {"key": keys, "headers": [of or [] for of in headers]}
+    for at, asked in enumerate([("key", "headers"), ("key",), ("headers",), ()]):
+        engine = Echo(tmp_path / f"s{at}")
+        engine.start()
+        others = {"key", "headers"} - set(asked)
+        found = through(spark, given.coalesce(1).drop(*others), tmp_path / f"s{at}")
+        assert [row[2] for row in found] == ["v" * n for n in range(4)]
+        assert engine.beside == {name: expected[name] for name in asked}
 
 
 def test_a_slow_engine_is_waited_for_and_nothing_is_lost(spark: "SparkSession", tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from checks.fuzz.hostile_events import NUMBERS, STRINGS, TIMES
 from nightjar.files.event_columns import MisfitError, as_declared
 from nightjar.files.event_files import EventsError, read_events
+from nightjar.formats.records import Records
 from nightjar.ingestion.parsing import parse_columns
 from nightjar.rules.event_values import too_long, typed_text
 from nightjar.rules.streams import Stream, streams_from_mapping
@@ -197,7 +198,7 @@ def test_columns_are_what_their_cells_are(declared: str, zone: str | None, texts
 def test_a_cell_is_what_the_stream_reads_from_json(declared: str, text: str) -> None:
     """A number, true and false without quotes mean in a record what they mean in a cell."""
     record = f'{{"id": "1", "at": 0, "value": {text}}}'.encode()
-    parsed = parse_columns(pa.array([record], pa.binary()), pa.array([0], pa.int64()), stream(declared))
+    parsed = parse_columns(Records(pa.array([record], pa.binary()), pa.array([0], pa.int64())), stream(declared))
     cell = typed_text(text, FieldType.parse(declared))
     if any(rejection.reason == "not_json" for _, rejection in parsed.rejected):
         return

@@ -14,7 +14,10 @@ KEYS = st.one_of(
     st.sampled_from(["a", "b", "user.name", "@timestamp", "user-id", "$key", "order by", "x[0]"]),
     st.text(st.characters(exclude_characters='"', exclude_categories=["Cs"]), min_size=1, max_size=5),
 )
-PATHS = st.tuples(KEYS, st.lists(KEYS | st.integers(0, 3), max_size=3)).map(lambda made: FieldPath((made[0], *made[1])))
+FIRST = KEYS.filter(lambda key: key != "$key")
+PATHS = st.tuples(FIRST, st.lists(KEYS | st.integers(0, 3), max_size=3)).map(
+    lambda made: FieldPath((made[0], *made[1]))
+)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,10 @@ PATHS = st.tuples(KEYS, st.lists(KEYS | st.integers(0, 3), max_size=3)).map(lamb
         ('"user.name".first', ("user.name", "first")),
         ('user."$id"', ("user", "$id")),
         ("a b.c", ("a b", "c")),
+        ("$key", ("$key",)),
+        ("$headers.tenant", ("$headers", "tenant")),
+        ('$headers."x.y"', ("$headers", "x.y")),
+        ("$change.source.lsn", ("$change", "source", "lsn")),
     ],
 )
 def test_a_path_has_one_meaning(text: str, steps: tuple[str | int, ...]) -> None:
@@ -41,7 +48,23 @@ def test_a_path_has_one_meaning(text: str, steps: tuple[str | int, ...]) -> None
     [
         *("", ".a", "a.", "a..b", "[0]", "[0].a", "a[]", "a[-1]", "a[x]", "a[1000]", 'a"b"', '"a', '""', '"a"b'),
         *("a ", "a\tb", "a. b", '"\ud800"'),
-        *("$key", "a.$b", " a", "a[0]b", "a" + ".a" * 50, 5, None, ["a"]),
+        *(
+            "$keys",
+            "$key.a",
+            "$key[0]",
+            "$headers",
+            "$headers[0]",
+            "$headers.a.b",
+            '"$key"',
+            '"$change".op',
+            "a.$b",
+            " a",
+            "a[0]b",
+            "a" + ".a" * 50,
+            5,
+            None,
+            ["a"],
+        ),
     ],
 )
 def test_other_texts_are_refused(text: object) -> None:

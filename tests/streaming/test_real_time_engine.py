@@ -51,7 +51,7 @@ class Task:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
         self._held = b""
-        self._socket.sendall(struct.pack("<qii", batch, tasks, attempt))
+        self._socket.sendall(struct.pack("<qiiii", batch, tasks, attempt, 0, 0))
 
     def send(self, *values: bytes | None, arrival: int = NOON + 10 * MINUTE) -> None:
         """Records with the next offsets."""

@@ -15,9 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from nightjar.cases import CaseOutcome, Step
+from nightjar.cases import CaseOutcome, Message, Step
 from nightjar.configuration.job import job_config
 from nightjar.configuration.settings import Settings, load_settings
+from nightjar.formats.encoding import Encoded, Encoder
 from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
@@ -82,11 +83,11 @@ class CaseRun:
             self._job.crash()
             self._job = _Job(self._session, self.config, self._clock)
         topic = self.settings.rules_topic
-        rules = self._sent([[(topic, message) for message in step.rules] for step in steps], steps)
+        rules = self._sent([[(topic, Encoded(message)) for message in step.rules] for step in steps], steps)
         messages = [message for step in steps for message in step.rules]
         offsets = [offset for of in rules for _, offset in of]
         self.wait_for(lambda: all(map(self._settled, offsets, messages)), f"answers to {messages!r:.2000}")
-        events = [[(self.streams[event.stream].topic, event.raw) for event in step.events] for step in steps]
+        events = [[self._record(event) for event in step.events] for step in steps]
         sent = self._sent(events, steps)
         self.await_consumed({(topic, 0): offset + 1 for of in sent for topic, offset in of})
         return [one + other for one, other in zip(rules, sent, strict=True)]
@@ -137,15 +138,25 @@ class CaseRun:
             rule_status=_once(self.answers + [json.loads(record.value) for record in self._status.all()]),
         )
 
-    def _sent(self, records: list[list[tuple[str, bytes]]], steps: Iterable[Step]) -> list[list[tuple[str, int]]]:
-        """Send each step's records (topic, value), which arrive at its time; topic and offset of each."""
+    def _record(self, event: Message) -> tuple[str, Encoded]:
+        stream = self.streams[event.stream]
+        return stream.topic, Encoder(stream).encode(event.raw)
 
-        def send(topic: str, value: bytes, step: Step) -> "FutureRecordMetadata":
-            return self._producer.send(topic, value, partition=0, timestamp_ms=step.at // 1000)
+    def _sent(self, records: list[list[tuple[str, Encoded]]], steps: Iterable[Step]) -> list[list[tuple[str, int]]]:
+        """Send each step's records (topic, record), which arrive at its time; topic and offset of each."""
 
-        sent = [
-            [(topic, send(topic, value, step)) for topic, value in of] for of, step in zip(records, steps, strict=True)
-        ]
+        def send(topic: str, record: Encoded, step: Step) -> "FutureRecordMetadata":
+            return self._producer.send(
+                topic,
+                record.value,
+                key=record.key,
+                headers=[*record.headers],
+                partition=0,
+                timestamp_ms=step.at // 1000,
+            )
+
+        taken = zip(records, steps, strict=True)
+        sent = [[(topic, send(topic, record, step)) for topic, record in of] for of, step in taken]
         self._producer.flush(PATIENCE)
         return [[(topic, int(future.get(0).offset)) for topic, future in of] for of in sent]
 

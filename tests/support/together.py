@@ -22,8 +22,13 @@ import yaml
 
 from nightjar.cases import Case, Message, Step
 from nightjar.cases.documents import Number, json_text
-from nightjar.rules.events import parse_event
+from nightjar.cases.simulate import read_event
+from nightjar.formats.encoding import Encoder
+from nightjar.rules.encodings import PLAIN, Envelope
+from nightjar.rules.envelopes import inner_steps
+from nightjar.rules.field_paths import HEADERS, FieldPath
 from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.timestamps import MAX_TIMESTAMP
 from nightjar.rules.types import STRING
 from tests.support.reference import fnv64
 
@@ -89,16 +94,21 @@ class Part:
         return written
 
     def _event(self, message: Message) -> Message:
-        name, key = self.names[message.stream], self.case.streams[message.stream].event_id
+        name, stream = self.names[message.stream], self.case.streams[message.stream]
         try:
             written = json.loads(message.raw, parse_int=Number, parse_float=Number)
         except ValueError:
             return Message(name, message.raw)
         if not isinstance(written, dict):
             return Message(name, message.raw)
-        if written.get(key):
-            written[key] = f"{self.mark}{written[key]}"
-        return Message(name, json_text({OWNER: self.mark, **written}).encode())
+        path = stream.path(stream.event_id)
+        is_change = stream.encoding.envelope is Envelope.DEBEZIUM and not path.is_beside
+        for place in map(FieldPath, inner_steps(path, stream.encoding)) if is_change else (path,):
+            written = place.changed(written, lambda value: value and f"{self.mark}{value}")
+        if stream.encoding == PLAIN:
+            return Message(name, json_text({OWNER: self.mark, **written}).encode())
+        written[HEADERS] = {**(written.get(HEADERS) or {}), OWNER: self.mark}
+        return Message(name, json_text(written).encode())
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,10 @@ class Together:
 
 
 def _owned(stream: Stream, name: str) -> Stream:
-    return replace(stream, name=name, topic=name, fields=MappingProxyType({**stream.fields, OWNER: STRING}))
+    named = replace(stream, name=name, topic=name, fields=MappingProxyType({**stream.fields, OWNER: STRING}))
+    if stream.encoding == PLAIN:
+        return named
+    return replace(named, paths=MappingProxyType({**stream.paths, OWNER: FieldPath((HEADERS, OWNER))}))
 
 
 def _mark(number: int, case: Case) -> str:
@@ -146,7 +159,7 @@ def _mark(number: int, case: Case) -> str:
     events = []
     for message in (event for step in case.steps for event in step.events):
         stream = case.streams[message.stream]
-        event = parse_event(message.raw, stream)
+        event = read_event(Encoder(stream).encode(message.raw), stream, MAX_TIMESTAMP)
         if isinstance(event, dict):
             events.append((message.stream, event[stream.event_time], event[stream.event_id]))
 

@@ -1,0 +1,1 @@
+"""How records are written: what their bytes hold, by the schema that they were written with."""

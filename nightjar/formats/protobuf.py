@@ -1,0 +1,255 @@
+"""Protobuf: messages by the schema that they were written with; fields are found by name.
+
+Of a message only what the fields of a stream are read from is decoded to values. A field that has not been set is
+absent where its presence is known, and has its default where it is not (numbers, texts and booleans of proto3 without
+`optional`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from nightjar.formats.errors import SchemaError, UndecodableError
+from nightjar.rules.envelopes import inner_steps
+from nightjar.rules.streams import Stream
+from nightjar.rules.types import Kind
+
+_TIMESTAMP = "google.protobuf.Timestamp"
+_WRAPPERS = frozenset(
+    f"google.protobuf.{kind}Value"
+    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+_FREE = frozenset(f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue"))
+_NANOSECONDS = 1_000_000_000
+_COMPILER_SECONDS = 60
+_MAIN = "main.proto"
+
+# Parts of values that are read: keys to parts; a leaf has none.
+_Tree = dict[str | int, "_Tree"]
+_Read = Callable[[Any], Any]
+
+
+def compiled(text: str, references: Mapping[str, str] | None = None) -> bytes:
+    """The FileDescriptorSet of source text.
+
+    references: the texts of the files that it imports, by the names that it imports them by.
+
+    Raises:
+        SchemaError: the compiler refuses it.
+    """
+    with tempfile.TemporaryDirectory(prefix="nightjar-protobuf-") as folder:
+        for name, content in {**(references or {}), _MAIN: text}.items():
+            place = PurePosixPath(name)
+            if place.is_absolute() or ".." in place.parts or not place.name:
+                raise SchemaError(f"imports {name!r}, which is not the path of a file")
+            file = Path(folder, place)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8")
+        target = Path(folder, "descriptors")
+        options = [f"--descriptor_set_out={target}", "--include_imports", f"--proto_path={folder}"]
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "grpc_tools.protoc", *options, _MAIN],
+            cwd=folder,
+            capture_output=True,
+            timeout=_COMPILER_SECONDS,
+            check=False,
+        )
+        if ended.returncode:
+            said = ended.stderr.decode(errors="replace").strip().splitlines()
+            raise SchemaError(f"is not a schema of Protobuf: {said[0] if said else 'its compiler failed'}")
+        return target.read_bytes()
+
+
+class ProtobufSchema:
+    """The messages of a file of Protobuf. content: a FileDescriptorSet, whose last file is the one.
+
+    Raises:
+        SchemaError: it is not one.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        pool = DescriptorPool()
+        try:
+            files = FileDescriptorSet.FromString(content).file
+            for file in files:
+                pool.Add(file)
+            self._top = list(pool.FindFileByName(files[-1].name).message_types_by_name.values())
+        except (DecodeError, TypeError, KeyError, IndexError) as failure:
+            what = f"is not a FileDescriptorSet ({type(failure).__name__})"
+            raise SchemaError(what, remedy="protoc writes one: --include_imports --descriptor_set_out=FILE") from None
+
+    def message(self, name: str | None = None, indexes: Sequence[int] | None = None) -> Descriptor:
+        """The message of this full name, at these indexes, or the only one of the file.
+
+        Raises:
+            SchemaError: there is none.
+        """
+        named = {message.full_name: message for message in self._all(self._top)}
+        if indexes is not None:
+            found, within = None, self._top
+            for index in indexes:
+                if index not in range(len(within)):
+                    raise SchemaError(f"has no message number {index} where a record names it")
+                found = within[index]
+                within = list(found.nested_types)
+            if found is None:
+                raise SchemaError("has no message that a record names")
+            if name is not None and found.full_name != name:
+                raise SchemaError(f"the record is a {found.full_name}, and {name} is declared")
+            return found
+        if name is None and len(self._top) == 1:
+            return self._top[0]
+        if name not in named:
+            what = "has several messages" if name is None else f"has no message {name}"
+            raise SchemaError(what, remedy=f"Declare message, one of {', '.join(sorted(named))}")
+        return named[name]
+
+    def _all(self, messages: Sequence[Descriptor]) -> list[Descriptor]:
+        return [each for message in messages for each in (message, *self._all(message.nested_types))]
+
+
+class MessageReader:
+    """Decodes what a stream's fields are read from."""
+
+    def __init__(self, message: Descriptor, stream: Stream) -> None:
+        self._message = message
+        self._class: type[Message] = GetMessageClass(message)
+        tree: _Tree = {}
+        units = {}
+        self._has = set()
+        for name, kind in stream.recorded.items():
+            for steps in inner_steps(stream.path(name), stream.encoding):
+                within = tree
+                for step in steps:
+                    within = within.setdefault(step, {})
+                if (leaf := _leaf(message, steps)) is not None:
+                    self._has.add(name)
+                    if kind.kind is Kind.TIMESTAMP and _is_message(leaf, _TIMESTAMP):
+                        units[name] = "ns"
+        self._read = _reader(message, tree)
+        self.stream = stream.with_units(units)
+        """The stream, with the units of its times."""
+
+    def has(self, name: str) -> bool:
+        """Whether a message can have a value for the field."""
+        return name in self._has
+
+    def decode(self, raw: bytes) -> dict[str, Any]:
+        """The content of a message, as far as it is read.
+
+        Raises:
+            UndecodableError: it is not such a message.
+        """
+        try:
+            content: dict[str, Any] = self._read(self._class.FromString(raw))
+        except (DecodeError, ValueError, json_format.Error):
+            raise UndecodableError("it ends early, or is another message") from None
+        return content
+
+
+def _leaf(message: Descriptor, steps: Sequence[str | int]) -> FieldDescriptor | None:
+    """The field of a path's value; None if the message has none."""
+    within: Descriptor | None = message
+    found: FieldDescriptor | None = None
+    keys = iter(steps)
+    for step in keys:
+        if isinstance(step, int):
+            continue
+        if found is not None and _is_free(found):
+            return found
+        found = None if within is None else _field(within, step)
+        if found is None:
+            return None
+        if _is_map(found):
+            next(keys, None)  # the map's key
+            found = _value_of(found)
+        within = found.message_type
+    return found
+
+
+def _field(message: Descriptor, name: str) -> FieldDescriptor | None:
+    """By its name, or the one that JSON has for it."""
+    return message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
+
+
+def _value_of(entry: FieldDescriptor) -> FieldDescriptor:
+    """The field of a map's values."""
+    return cast("Descriptor", entry.message_type).fields_by_name["value"]
+
+
+def _is_message(field: FieldDescriptor, name: str) -> bool:
+    return field.message_type is not None and field.message_type.full_name == name
+
+
+def _is_free(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.full_name in _FREE
+
+
+def _is_map(field: FieldDescriptor | None) -> bool:
+    return field is not None and field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _reader(message: Descriptor, tree: _Tree) -> _Read:
+    """A message to the parts of it that are read."""
+    parts = []
+    for step, inner in tree.items():
+        field = None if isinstance(step, int) else _field(message, step)
+        if field is not None:
+            parts.append((str(step), field.name, field.has_presence, _value_reader(field, inner)))
+
+    def read(of: Message) -> dict[str, Any]:
+        return {
+            step: value(getattr(of, name)) if value else getattr(of, name)
+            for step, name, has_presence, value in parts
+            if not has_presence or of.HasField(name)
+        }
+
+    return read
+
+
+def _value_reader(field: FieldDescriptor, tree: _Tree) -> _Read | None:
+    """What a field has to values; None: they are as they are."""
+    if not field.is_repeated:
+        return _one_reader(field, tree)
+    of_elements = {step: inner for each in tree.values() for step, inner in each.items()}
+    if _is_map(field):
+        read = _one_reader(_value_of(field), of_elements) or _as_it_is
+        return lambda held: {_key(key): read(held[key]) for key in held}
+    read = _one_reader(field, of_elements) or _as_it_is
+    return lambda held: [read(each) for each in held]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _key(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _one_reader(field: FieldDescriptor, tree: _Tree) -> _Read | None:
+    if field.enum_type is not None:
+        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+        return lambda number: names.get(number, number)
+    if field.message_type is None:
+        return None
+    name = field.message_type.full_name
+    if name == _TIMESTAMP:
+        return lambda time: time.seconds * _NANOSECONDS + time.nanos
+    if name in _WRAPPERS:
+        return lambda wrapper: wrapper.value
+    if name in _FREE:
+        return json_format.MessageToDict
+    return _reader(field.message_type, tree)

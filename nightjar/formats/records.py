@@ -1,0 +1,78 @@
+"""Records of a topic, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from nightjar.rules.field_paths import HEADERS, KEY
+from nightjar.rules.streams import Stream
+
+HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class KafkaRecord(Protocol):
+    """As a Kafka client has it."""
+
+    @property
+    def key(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def headers(self) -> Any: ...
+
+
+class Raw(NamedTuple):
+    """A record. value: b"" if it is NULL; arrival: µs; beside: what stands beside its value, if that is read."""
+
+    value: bytes
+    arrival: int
+    beside: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records: values (binary, NULL if empty) and arrivals (int64, µs); keys (binary) and headers (HEADER_LIST) where
+    the stream reads them."""
+
+    values: pa.Array
+    arrivals: pa.Array
+    keys: pa.Array | None = None
+    headers: pa.Array | None = None
+
+    @classmethod
+    def of(cls, records: Sequence[KafkaRecord], arrivals: pa.Array, stream: Stream) -> Records:
+        """Records of a client of Kafka. arrivals: int64, µs."""
+        values = pa.array([record.value for record in records], pa.binary())
+        keys = pa.array([record.key for record in records], pa.binary()) if stream.reads_key else None
+        headers = None
+        if stream.reads_headers:
+            listed = [[{"key": name, "value": value} for name, value in record.headers or ()] for record in records]
+            headers = pa.array(listed, HEADER_LIST)
+        return cls(values, arrivals, keys, headers)
+
+    def beside(self, rows: Iterable[int]) -> list[dict[str, Any]] | None:
+        """What stands beside the values of these records; None if that is not read."""
+        if self.keys is None and self.headers is None:
+            return None
+        return [self._beside(at) for at in rows]
+
+    def _beside(self, at: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.keys is not None:
+            found[KEY] = _text(self.keys[at].as_py())
+        if self.headers is not None:
+            headers = self.headers[at].as_py() or ()
+            found[HEADERS] = {header["key"]: _text(header["value"]) for header in headers}
+        return found
+
+
+def _text(value: bytes | None) -> str | bytes | None:
+    """As text; what is not UTF-8 stays bytes, which no field takes."""
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
