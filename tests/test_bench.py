@@ -28,10 +28,10 @@ def test_what_fails_or_misses_its_goal_does_not_stop_the_others(
         "fails": "raise RuntimeError",
         "works": "print('{}')",
     }
-    (tmp_path / "bench").mkdir()
-    (tmp_path / "bench" / "__init__.py").touch()
+    (tmp_path / "checks" / "bench").mkdir(parents=True)
+    (tmp_path / "checks" / "bench" / "__init__.py").touch()
     for name, program in programs.items():
-        (tmp_path / "bench" / f"{name}.py").write_text(program)
+        (tmp_path / "checks" / "bench" / f"{name}.py").write_text(program)
     monkeypatch.setattr(runner, "QUICK", dict.fromkeys(programs, ""))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -27,6 +27,7 @@ QUICK = {
     "batch_ends": "--turns 1 --seconds 30 --after 15 --rate 200",
     "hour": "--minutes 1 --window 0.2 --after 0.4 --rate 200",
     "drain": "--events 300000 --turns 1 --backlogs uniform",
+    "formats": "--events 300000 --turns 1",
     "start": "--rows 20000 --turns 1",
     "many_rules_job": "--count 50 --rate 200 --seconds 15 --turns 1",
     "priming": "--events 20000 --turns 1",
@@ -43,7 +44,7 @@ def run(name: str, arguments: list[str]) -> tuple[int, list[str]]:
     """Run one benchmark and pass its figures on; returns its exit code and the names of figures that missed goals."""
     missed = []
     with subprocess.Popen(
-        [sys.executable, "-m", f"bench.{name}", *arguments], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", f"{__package__}.{name}", *arguments], stdout=subprocess.PIPE, text=True
     ) as its:
         for line in its.stdout or ():
             print(line, end="", flush=True)

@@ -82,7 +82,7 @@ def fill(settings: Settings, count: int, *, hot: float) -> None:
             client.send("transactions", key=event[1].encode(), value=value)
 
 
-def turn(name: str, settings: Settings, folder: Path, count: int) -> float:
+def turn(name: str, settings: Settings, folder: Path, count: int, topic: str = "transactions") -> float:
     """Events per second of one contestant."""
     with Reader(settings, settings.alerts_topic) as alerts:
         wanted = sum(alerts.ends().values()) + count // EVENTS_AN_ALERT
@@ -90,7 +90,7 @@ def turn(name: str, settings: Settings, folder: Path, count: int) -> float:
             log = folder / f"{name}.log"
             await_line(process, log, "the query runs")
             if not name.endswith(REAL_TIME):
-                return _rate_of_batches(process, log, folder, count)
+                return _rate_of_batches(process, log, folder, count, topic)
             logged = LoggedPositions(folder / "checkpoint" / "state")
             while not logged.after(1):
                 refuse_ended(process, log)
@@ -102,10 +102,10 @@ def turn(name: str, settings: Settings, folder: Path, count: int) -> float:
             return count / (time.monotonic() - began)
 
 
-def _rate_of_batches(process: subprocess.Popen[bytes], log: Path, folder: Path, count: int) -> float:
+def _rate_of_batches(process: subprocess.Popen[bytes], log: Path, folder: Path, count: int, topic: str) -> float:
     began: tuple[float, int] | None = None
     while True:
-        done = committed(folder, "transactions")
+        done = committed(folder, topic)
         if done and began is None:
             began = time.monotonic(), done
         if done >= count:

@@ -4,7 +4,8 @@
     python -m checks.fuzz topics [--records 100000] [--seed 1]
     python -m checks.fuzz rules [--rules 10000] [--seed 1]
 
-events: the JVM's parse and nightjar/rules/events.py must agree on every record; and a real job on a real Kafka, with
+events: the parse by columns and the one by one must agree on every record, of JSON, Avro, Protobuf, CloudEvents and
+Debezium's changes; and a real job on a real Kafka, with
 hostile messages on its other topics too, must account for every record, stay within its memory limit, and produce a
 lake with every offset. topics: hostile records on all topics that nightjar itself writes; the job, every command that
 reads them, a backfill and a rebuild must ignore and count them. rules: every text must be accepted, or rejected with a
@@ -27,6 +28,7 @@ from typing import Any
 import psutil
 
 from checks.bench.figures import log_progress
+from checks.fuzz.formats import formats_agreement
 from checks.fuzz.hostile_rules import HostileRules
 from checks.fuzz.job import on_the_job
 from checks.fuzz.parsing import Findings, agreement, streams
@@ -41,6 +43,7 @@ def events(options: argparse.Namespace, findings: Findings) -> Iterator[dict[str
     """The mode `events`."""
     if options.records:
         yield agreement(options.records, options.seed, findings)
+        yield from formats_agreement(options.records, options.seed, findings)
     if options.job_records:
         with tempfile.TemporaryDirectory(prefix="nightjar-fuzz-") as folder:
             yield from on_the_job(options.job_records, options.seed, Path(folder), findings)

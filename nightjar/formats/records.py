@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -54,19 +54,18 @@ class Records:
             headers = pa.array(listed, HEADER_LIST)
         return cls(values, arrivals, keys, headers)
 
-    def beside(self, rows: Iterable[int]) -> list[dict[str, Any]] | None:
+    def beside(self, rows: Sequence[int]) -> list[dict[str, Any]] | None:
         """What stands beside the values of these records; None if that is not read."""
         if self.keys is None and self.headers is None:
             return None
-        return [self._beside(at) for at in rows]
-
-    def _beside(self, at: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        wanted = pa.array(rows, pa.int64())
+        found = [dict[str, Any]() for _ in rows]
         if self.keys is not None:
-            found[KEY] = _text(self.keys[at].as_py())
+            for of, key in zip(found, self.keys.take(wanted).to_pylist(), strict=True):
+                of[KEY] = _text(key)
         if self.headers is not None:
-            headers = self.headers[at].as_py() or ()
-            found[HEADERS] = {header["key"]: _text(header["value"]) for header in headers}
+            for of, headers in zip(found, self.headers.take(wanted).to_pylist(), strict=True):
+                of[HEADERS] = {header["key"]: _text(header["value"]) for header in headers or ()}
         return found
 
 

@@ -183,7 +183,11 @@ def declaration(records: Sequence[bytes], name: str, topic: str) -> str:
     objects = [found for found in map(_object, records) if found is not None]
     if not objects:
         what = f"none of {len(records):,} records is a JSON object" if records else "there are no records"
-        raise InferenceError(what, where=name, remedy="Give a topic of JSON objects, or a file with one in each line")
+        remedy = "Give a topic of JSON objects, or a file with one in each line"
+        if named := next((record for record in records if record.startswith(b"\0")), None):
+            number = int.from_bytes(named[1:5], "big")
+            remedy = f"They name schemas of a registry, as {number}: declare that schema's fields, and its format"
+        raise InferenceError(what, where=name, remedy=remedy)
     fields, left_out = _fields(_leaves(objects), len(objects))
     event_id, event_time = _event_id(fields, len(objects)), _event_time(fields, len(objects))
     fields = [replace(each, keys={**each.keys, "type": "string"}) if each.name == event_id else each for each in fields]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nightjar.cases import CaseOutcome, Message, Step
 from nightjar.configuration.job import job_config
+from nightjar.configuration.schemas import registry_of
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.formats.encoding import Encoded, Encoder
 from nightjar.kafka import topics
@@ -140,7 +141,7 @@ class CaseRun:
 
     def _record(self, event: Message) -> tuple[str, Encoded]:
         stream = self.streams[event.stream]
-        return stream.topic, Encoder(stream).encode(event.raw)
+        return stream.topic, Encoder(stream, registry_of(self.settings)).encode(event.raw)
 
     def _sent(self, records: list[list[tuple[str, Encoded]]], steps: Iterable[Step]) -> list[list[tuple[str, int]]]:
         """Send each step's records (topic, record), which arrive at its time; topic and offset of each."""
