@@ -20,7 +20,7 @@ from nightjar.cases.simulate import read_event, simulate
 from nightjar.formats.encoding import Encoder
 from nightjar.rules.durations import format_duration, parse_duration
 from nightjar.rules.encodings import PLAIN, Format
-from nightjar.rules.events import QUARANTINED, Rejection
+from nightjar.rules.events import QUARANTINE_REASONS, Rejection
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import iso_text, parse_timestamp
@@ -203,7 +203,7 @@ class _Section:
         stream = self.case.streams[name]
         event = read_event(Encoder(stream).encode(raw), stream, at)
         if isinstance(event, Rejection):
-            identity = "" if event.reason in QUARANTINED else None
+            identity = "" if event.reason in QUARANTINE_REASONS else None
         else:
             identity = event[stream.event_id]
         try:

@@ -19,7 +19,7 @@ from nightjar.formats.records import Raw, Records
 from nightjar.rules.engine import Delta, Engine, Failure
 from nightjar.rules.engine.store import ARRIVAL, LATE
 from nightjar.rules.event_order import order_key
-from nightjar.rules.events import QUARANTINED, Rejection, check_skew, completed
+from nightjar.rules.events import QUARANTINE_REASONS, Rejection, check_skew, completed
 from nightjar.rules.hourly_cap import HourlyCap
 from nightjar.rules.publishing import Answer, Status, judge, overtaken_status
 from nightjar.rules.rulebook import RuleBook
@@ -129,7 +129,7 @@ class _Host:
             record = encoder.encode(raw)
             event = read_event(record, stream, at)
             if isinstance(event, Rejection):
-                if event.reason not in QUARANTINED:
+                if event.reason not in QUARANTINE_REASONS:
                     continue
                 self.outcome.quarantine.append(
                     {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 
 from nightjar.contracts.record_type import Member, RecordType, Row
-from nightjar.rules.events import QUARANTINED as REASONS
-from nightjar.rules.events import Rejection
+from nightjar.rules.events import QUARANTINE_REASONS, Rejection
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import Kind
@@ -19,7 +18,7 @@ QUARANTINED = RecordType(
     "quarantined_record",
     "A record of a stream's topic that cannot be used, and why.",
     {
-        "reason": Member("what is wrong, as a code", schema={"enum": [reason.value for reason in REASONS]}),
+        "reason": Member("what is wrong, as a code", schema={"enum": [reason.value for reason in QUARANTINE_REASONS]}),
         "detail": Member("the same, for a person"),
         "stream": Member("the stream of its topic"),
         "topic": Member("its topic"),

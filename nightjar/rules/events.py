@@ -54,7 +54,7 @@ class Reason(StrEnum):
     """Its envelope says that it is none, so it is not quarantined; the lake has it."""
 
 
-QUARANTINED = tuple(reason for reason in Reason if reason is not Reason.IGNORED)
+QUARANTINE_REASONS = tuple(reason for reason in Reason if reason is not Reason.IGNORED)
 
 
 @dataclass(frozen=True)

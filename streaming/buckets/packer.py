@@ -25,7 +25,7 @@ from nightjar.formats.records import Records
 from nightjar.formats.schemas import Schemas
 from nightjar.ingestion.event_schema import events_schema
 from nightjar.ingestion.parsing import parse_events
-from nightjar.rules.events import QUARANTINED
+from nightjar.rules.events import QUARANTINE_REASONS
 from nightjar.rules.publishing import Answer
 from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
 from nightjar.rules.streams import Stream
@@ -145,7 +145,7 @@ class Packer:
                 raw=raw[at].as_py() or b"",
             )
             for at, rejection in parsed.rejected
-            if rejection.reason in QUARANTINED
+            if rejection.reason in QUARANTINE_REASONS
         )
         for some in batches_of(refused):
             yield _ANSWERING, PayloadKind.QUARANTINE, json_records(self.quarantine_topic, some)

@@ -20,7 +20,7 @@ from nightjar.contracts.rule_status import RULE_STATUS, answer_record, encoded, 
 from nightjar.ingestion.event_schema import events_schema
 from nightjar.rules.actions import Action
 from nightjar.rules.engine import Engine
-from nightjar.rules.events import Reason, Rejection
+from nightjar.rules.events import QUARANTINE_REASONS, Reason, Rejection
 from nightjar.rules.model import parse_rule
 from nightjar.rules.publishing import Answer, Status
 from nightjar.rules.rulebook import Record, RuleBook
@@ -130,7 +130,7 @@ def test_late_events() -> None:
     assert LATE_EVENT.row(value.encode()) is not None
 
 
-@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("reason", QUARANTINE_REASONS)
 def test_quarantined_records(reason: Reason) -> None:
     """Every reason."""
     _, record = quarantine_record(Rejection(reason, "why"), STREAM, partition=0, offset=1, arrival=0, raw=b"\xff")

@@ -88,7 +88,7 @@ def test_the_job_and_the_lake_read_records_by_their_schemas(
         with CaseRun(spark, settings, {"payments": stream}, **changes) as job:
             job.take(step(0, rules=(json.dumps(RULE).encode(),)))
             registry.register(f"{stream.topic}-value", schema(AT, AMOUNT))
-            job.take(step(10, payment(1, 9), payment(2, 9), b"\0\0\0\xff\xffx", b"no Avro"))
+            job.take(step(10, payment(1, 8), payment(2, 9), b"\0\0\0\xff\xffx", b"no Avro"))
             registry.register(f"{stream.topic}-value", schema(SHOP, AMOUNT, AT))
             job.take(step(11, payment(3, 10, shop="s1"), crash=True))
             outcome = job.outcome()
