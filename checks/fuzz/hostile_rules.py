@@ -275,24 +275,36 @@ class HostileRules:
                     lambda: f"{again(of)} {rng.choice(('', 'NOT '))}IN ({self._values(of)})",
                     lambda: f"{again(of)} BETWEEN {again(of)} AND {again(of)}",
                     lambda: f"{again('string')} {rng.choice(('', 'NOT '))}LIKE '{self._pattern()}'",
+                    lambda: f"IP_IN({again('string')}, {', '.join(rng.choices(_NETWORKS, k=rng.randrange(4)))})",
+                    lambda: f"REGEXP_LIKE({again('string')}, '{self._regexp()}')",
                     lambda: f"CASE WHEN {again('boolean')} THEN {again('boolean')} ELSE {again('boolean')} END",
+                    lambda: f"{rng.choice(('STARTS_WITH', 'ENDS_WITH'))}({again('string')}, {again('string')})",
                 ))()  # fmt: skip
             case "number":
                 return rng.choice((
                     lambda: f"({again('number')} {rng.choice('+-*/%')} {again('number')})",
                     lambda: f"-{again('number')}",
                     lambda: f"ABS({again('number')})",
+                    lambda: f"{rng.choice(('SQRT', 'LN', 'EXP', 'ROUND', 'FLOOR', 'CEIL'))}({again('number')})",
+                    lambda: f"ROUND({again('number')}, {rng.randrange(-19, 20)})",
+                    lambda: f"{rng.choice(_PAIRED)}({again('number')}, {again('number')})",
+                    lambda: f"DISTANCE_KM({', '.join(again('number') for _ in range(4))})",
+                    lambda: f"SECONDS_BETWEEN({again('timestamp')}, {again('timestamp')})",
                     lambda: f"CAST({again('number')} AS DOUBLE)",
                     lambda: f"LENGTH({again('string')})",
                     lambda: f"{rng.choice(_PARTS)}({again('timestamp')})",
                     lambda: f"{rng.choice(_PARTS)}({again('timestamp')} AT TIME ZONE '{rng.choice(_ZONES)}')",
+                    lambda: f"{rng.choice(_PARTS)}({again('timestamp')} AT TIME ZONE {again('string')})",
                     lambda: f"EXTRACT({rng.choice((*_PARTS, 'EPOCH', 'ISODOW'))} FROM {again('timestamp')})",
                     lambda: f"COALESCE({again('number')}, {again('number')})",
                     lambda: f"CASE WHEN {again('boolean')} THEN {again('number')} END",
                 ))()  # fmt: skip
             case "string":
                 return rng.choice((
-                    lambda: f"{rng.choice(('LOWER', 'UPPER'))}({again('string')})",
+                    lambda: f"{rng.choice(('LOWER', 'UPPER', 'TRIM'))}({again('string')})",
+                    lambda: f"CONCAT({', '.join(again('string') for _ in range(rng.randrange(1, 4)))})",
+                    lambda: f"SUBSTRING({again('string')}, LENGTH({again('string')}) - {rng.randrange(9)})",
+                    lambda: f"SUBSTRING({again('string')}, {again('number')}, {rng.randrange(9)})",
                     lambda: f"COALESCE({again('string')}, {again('string')})",
                     lambda: f"CASE {again('number')} WHEN {again('number')} THEN {again('string')} ELSE '' END",
                     lambda: self._leaf(names, "string"),
@@ -326,6 +338,12 @@ class HostileRules:
                 instants = ("2026-01-05", "2026-01-05 12:00:00+02:00", "0001-01-01", "9999-12-31 23:59:59")
                 return f"TIMESTAMP '{rng.choice(instants)}'"
         return rng.choice(("TRUE", "FALSE", "NULL IS NULL"))
+
+    def _regexp(self) -> str:
+        rng = self._rng
+        if rng.random() < 0.3:
+            return self._one(_REGEXPS)
+        return "".join(rng.choices(_REGEXP_PARTS, k=rng.choice((3, 10, 100, 400))))
 
     def _pattern(self) -> str:
         rng = self._rng
@@ -414,6 +432,21 @@ _KEYS = (
     "id", "stream", "state", "group_by", "where", "measures", "when", "severity", "description", "effective",
     "reset_after_alert",
 )  # fmt: skip
+_NETWORKS = (
+    "'10.0.0.0/8'", "'0.0.0.0/0'", "'::/0'", "'2001:db8::/32'", "'::ffff:10.0.0.0/104'", "'10.0.0.1/8'",
+    "'10.0.0.0/33'", "''", "'fe80::1%eth0'", "'010.0.0.0/8'", "'1::2::3'", "'10.0.0.0/-1'", "'/'", "customer_id",
+    "'10.0.0.0/08'", "'x'", "5",
+)  # fmt: skip
+_REGEXPS = (
+    "(a+)+$", "(a|a)*b", "(a?){250}a{250}", ".{250}x", "(?:.?){250}c", "([^a]{9}){27}", "(x*)*(x*)*y",
+    "(?i)(?:x{1,9}){30}", "(?:a|b)*a(?:a|b){400}c", "((((((((((((((((((a))))))))))))))))))", "\\w{250}$", "(?=a)",
+    "(a)\\1", "[", "a{9999}", "(?:){999}", "(?:(?:(?:){999}){999}){999}", "", "é{300}", "[a-zé]*$", "^(?:x|é)*$",
+)  # fmt: skip
+_REGEXP_PARTS = (
+    "a", "x", "é", "😀", ".", "*", "+", "?", "|", "(", ")", "(?:", "[", "]", "[^", "-", "{2,3}", "{9}", "{", "}", "^",
+    "$", "\\d", "\\W", "\\s", "\\b", "\\.", "\\", "(?i)", "(?=", "%", "[a-z]", ".*", "x+", "''",
+)  # fmt: skip
+_PAIRED = ("POWER", "GREATEST", "LEAST", "NULLIF")
 _SOUP = (
     "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "CASE", "WHEN", "THEN", "ELSE", "END", "TRUE", "FALSE",
     "FROM", "AS", "(", ")", ",", "=", "<>", "<", ">", "+", "-", "*", "/", "%", "::", "1", "0.5", "'x'", "TIMESTAMP",

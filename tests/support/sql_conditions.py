@@ -82,8 +82,16 @@ STRINGS = st.one_of(
     st.sampled_from(["FAIL", "a", "", "it''s"]).map(lambda text: Written(f"'{text}'", atom=True)),
     st.sampled_from([Written("LOWER(name)", atom=True), Written("UPPER(name)", atom=True)]),
 )
+# DuckDB has these alike.
+TRIMMED = st.sampled_from(
+    [Written("TRIM(name)", atom=True), Written("TRIM(CONCAT(' ', COALESCE(place, ''), ' '))", atom=True)]
+)
 TIMES = st.sampled_from([Written("seen", atom=True), Written("TIMESTAMP '2018-04-01 12:30:00'", atom=True)])
 COMPARISONS = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+
+
+def _called(name: str, *args: Written) -> Written:
+    return Written(f"{name}({', '.join(arg.sql for arg in args)})", atom=True)
 
 
 def _numeric(inner: st.SearchStrategy[Written]) -> st.SearchStrategy[Written]:
@@ -99,6 +107,7 @@ def _numeric(inner: st.SearchStrategy[Written]) -> st.SearchStrategy[Written]:
         inner.map(lambda part: Written(f"- {part.closed}")),
         inner.map(lambda part: Written(f"ABS({part.sql})", atom=True)),
         st.builds(lambda a, b: Written(f"COALESCE({a.sql}, {b.sql})", atom=True), inner, inner),
+        st.builds(_called, st.just("NULLIF"), inner, inner),
     )
 
 
@@ -110,8 +119,11 @@ REMAINDERS = st.builds(
 PARTS = st.sampled_from(
     ["YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "ISODOW", "DAYOFYEAR", "EPOCH"]
 ).map(lambda part: Written(f"EXTRACT({part} FROM seen)", atom=True))
+ROUNDED = st.sampled_from(
+    ["ROUND(amount, 1)", "ROUND(large)", "FLOOR(amount)", "CEIL(large)", "FLOOR(ratio)", "CEIL(ratio)"]
+).map(lambda sql: Written(sql, atom=True))
 LENGTHS = STRINGS.map(lambda part: Written(f"LENGTH({part.sql})", atom=True))
-VALUES = st.recursive(st.one_of(NUMBERS, NUMBERS, DOUBLES, REMAINDERS, PARTS, LENGTHS), _numeric, max_leaves=4)
+VALUES = st.recursive(st.one_of(NUMBERS, NUMBERS, DOUBLES, REMAINDERS, PARTS, LENGTHS, ROUNDED), _numeric, max_leaves=4)
 
 
 def _list_of(values: st.SearchStrategy[Written]) -> st.SearchStrategy[str]:
@@ -127,7 +139,8 @@ PATTERNS = st.text(st.sampled_from("abAF%_\\.*"), max_size=4)
 CONDITIONS = st.one_of(
     st.just(Written("flag", atom=True)),
     _compared(VALUES),
-    _compared(STRINGS),
+    _compared(STRINGS | TRIMMED),
+    st.builds(_called, st.sampled_from(["STARTS_WITH", "ENDS_WITH"]), STRINGS, STRINGS),
     _compared(TIMES),
     st.builds(
         lambda a, no, b, c: Written(f"{a.closed} {no}BETWEEN {b.closed} AND {c.closed}"), VALUES, NOT, VALUES, VALUES
@@ -178,6 +191,80 @@ def _combined(inner: st.SearchStrategy[Written]) -> st.SearchStrategy[Written]:
 
 
 PREDICATES = st.recursive(CONDITIONS, _combined, max_leaves=5).map(lambda part: part.sql)
+
+# Functions that other engines lack, or have with another meaning at some values.
+WHOLE = st.sampled_from(["small", "number", "LENGTH(place)", "0", "1", "2", "-1"]).map(Written)
+CALLED_STRINGS = st.recursive(
+    STRINGS,
+    lambda inner: st.one_of(
+        st.builds(_called, st.just("SUBSTRING"), inner, WHOLE),
+        st.builds(_called, st.just("SUBSTRING"), inner, WHOLE, WHOLE),
+        st.builds(_called, st.just("CONCAT"), inner, inner),
+        st.builds(_called, st.just("TRIM"), inner),
+    ),
+    max_leaves=3,
+)
+ZONES = st.sampled_from(
+    [
+        "name",
+        "CASE small WHEN 1 THEN 'Asia/Kolkata' WHEN 2 THEN 'America/New_York' ELSE 'UTC' END",
+        "SUBSTRING('UTC Europe/Berlin', small, 13)",
+    ]
+)
+DEGREES = st.floats(-91, 91).map(lambda value: Written(f"{value:.6f}"))
+CALLED_NUMBERS = st.recursive(
+    VALUES,
+    lambda inner: st.one_of(
+        st.builds(_called, st.sampled_from(["SQRT", "LN", "EXP", "FLOOR", "CEIL", "ROUND"]), inner),
+        st.builds(_called, st.just("ROUND"), inner, st.integers(-18, 18).map(lambda digits: Written(str(digits)))),
+        st.builds(_called, st.sampled_from(["POWER", "GREATEST", "LEAST"]), inner, inner),
+        st.builds(_called, st.sampled_from(["GREATEST", "LEAST"]), inner, inner, inner),
+        st.builds(_called, st.just("DISTANCE_KM"), inner, DEGREES, DEGREES, inner),
+        st.builds(_called, st.just("SECONDS_BETWEEN"), TIMES, TIMES),
+        ZONES.map(lambda zone: Written(f"HOUR(seen AT TIME ZONE {zone})", atom=True)),
+    ),
+    max_leaves=3,
+)
+_ATOMS = st.sampled_from(
+    [
+        *("a", "b", "A", "é", ".", "%", "_", "[ab]", "[^a]", "[a-zé]", "[A-]", "^", "$"),
+        *(r"\.", r"\\", r"\d", r"\w", r"\W", r"\s", r"\S", r"\b", r"\x41", r"[\w.]", r"[^\W_]", r"[\]\-*$]"),
+    ]
+)
+REGEXPS = st.builds(
+    lambda any_case, body: ("(?i)" if any_case else "") + body,
+    st.booleans(),
+    st.recursive(
+        _ATOMS,
+        lambda inner: st.one_of(
+            st.lists(inner, min_size=1, max_size=3).map("".join),
+            st.lists(inner | st.just(""), min_size=2, max_size=3).map("|".join),
+            st.builds(
+                lambda part, times: f"(?:{part}){times}",
+                inner,
+                st.sampled_from(["*", "+", "?", "{2}", "{1,}", "{0,3}", "*?", "+?", "{1,2}?", ""]),
+            ),
+            inner.map(lambda part: f"({part})"),
+        ),
+        max_leaves=5,
+    ),
+)
+CALLED = st.one_of(
+    st.builds(
+        lambda digits, network: Written(f"IP_IN(CONCAT('10.0.', {digits.sql}, '.7'), {network})", atom=True),
+        CALLED_STRINGS | st.sampled_from(["SUBSTRING('0123', small, 1)"]).map(Written),
+        st.sampled_from(["'10.0.0.0/16'", "'10.0.2.0/23', '::/0'", "'10.0.1.7'", "'::ffff:a00:0/118'", "'fe80::/10'"]),
+    ),
+    st.builds(lambda of, pattern: Written(f"REGEXP_LIKE({of.sql}, '{pattern}')", atom=True), CALLED_STRINGS, REGEXPS),
+    _compared(CALLED_STRINGS),
+    _compared(CALLED_NUMBERS),
+    _compared(CALLED_NUMBERS),
+    st.builds(_called, st.sampled_from(["GREATEST", "LEAST"]), STRINGS, STRINGS).map(
+        lambda part: Written(f"{part.sql} = name")
+    ),
+    st.builds(_called, st.sampled_from(["STARTS_WITH", "ENDS_WITH"]), CALLED_STRINGS, CALLED_STRINGS),
+)
+WITH_CALLS = st.recursive(CONDITIONS | CALLED | CALLED, _combined, max_leaves=4).map(lambda part: part.sql)
 
 # All that 64 bits and a double without NaN hold, and no row at all too.
 EXTREMES: st.SearchStrategy[list[Row]] = st.lists(

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from nightjar.rules.errors import PredicateError
 from nightjar.rules.names import did_you_mean, unknown_name
+from nightjar.rules.predicates.calls import call
 from nightjar.rules.predicates.coercion import (
     Unfit,
     aligned,
@@ -106,6 +107,7 @@ _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Like: frozenset({"this", "expression", "negate"}),
     exp.Is: frozenset({"this", "expression", "negate"}),
     exp.AtTimeZone: frozenset({"this", "zone"}),
+    exp.Anonymous: frozenset({"this", "expressions"}),
 }
 _NEEDED = "Give it a value of that type"
 _COMMON_PARTS = frozenset({"this", "expression"})
@@ -171,6 +173,7 @@ class _Analysis:
             exp.Extract: self.extract,
             exp.Cast: self.cast,
             exp.AtTimeZone: self.local,
+            exp.Anonymous: lambda tree, depth: call(self, tree, depth),
             **dict.fromkeys(_COMPARISONS, self.comparison),
             **dict.fromkeys(_ARITHMETIC, self.arithmetic),
             **dict.fromkeys(_PARTS, self.part),
@@ -357,7 +360,8 @@ class _Analysis:
         parts = (tree.this, tree.expression)
         nodes = self.all_of([partial(self.operand, part, depth) for part in parts])
         if op is Op.SUB and [node.type for node in nodes] == [TIMESTAMP, TIMESTAMP]:
-            remedy = f"Write {' - '.join(map(_epoch, parts))}, which is in seconds"
+            later, earlier = (part.sql() for part in parts)
+            remedy = f"Write SECONDS_BETWEEN({earlier}, {later})"
             raise self.error(tree, "one timestamp cannot be subtracted from another", remedy)
         left, right = self.all_of(
             [partial(self.as_number, node, part) for node, part in zip(nodes, parts, strict=True)]
@@ -439,7 +443,7 @@ class _Analysis:
         if isinstance(tree, exp.AtTimeZone) and part != "EPOCH":
             value = self.node(tree.this, depth + 1)
             if value.type == TIMESTAMP:
-                value = Node(Op.LOCAL, TIMESTAMP, (value,), self.zone(tree))
+                value = self.in_zone(value, tree.args["zone"], depth)
         else:
             value = self.node(tree, depth + 1)
         if value.type != TIMESTAMP:
@@ -453,12 +457,17 @@ class _Analysis:
         remedy = "Write it within a part, as in HOUR(event_time AT TIME ZONE 'Europe/Berlin')"
         raise self.error(tree, "AT TIME ZONE is for the parts of a time", remedy)
 
-    def zone(self, tree: exp.AtTimeZone) -> str:
-        name = tree.args["zone"]
-        if not (isinstance(name, exp.Literal) and name.is_string and is_zone(name.this)):
-            remedy = "Write one of the IANA time zone database, as in 'Europe/Berlin' or 'UTC'"
-            raise self.error(tree, f"{name.sql()} is not a time zone", remedy)
-        return str(name.this)
+    def in_zone(self, value: Node, name: exp.Expr, depth: int) -> Node:
+        """A time in the zone that a literal names, or a string at each event."""
+        remedy = "Write one of the IANA time zone database, as in 'Europe/Berlin' or 'UTC', or a field with such names"
+        if isinstance(name, exp.Literal):
+            if not (name.is_string and is_zone(name.this)):
+                raise self.error(name, f"{name.sql()} is not a time zone", remedy)
+            return Node(Op.LOCAL, TIMESTAMP, (value,), str(name.this))
+        zone = self.operand(name, depth)
+        if zone.type != STRING:
+            raise self.error(name, f"the name of a time zone is needed and this is {zone.type.family.value}", remedy)
+        return Node(Op.LOCAL, TIMESTAMP, (value, zone))
 
     # Types
 

@@ -9,20 +9,31 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from nightjar.rules.predicates.doubles import divide, to_double
-from nightjar.rules.predicates.nodes import BOOLEAN, DOUBLE, STRING, Family, Node, Op
-from nightjar.rules.predicates.zones import shown
+from nightjar.rules.predicates.distances import distances
+from nightjar.rules.predicates.doubles import Doubles, divide, to_double
+from nightjar.rules.predicates.elementary import elementary
+from nightjar.rules.predicates.extremes import extreme
+from nightjar.rules.predicates.networks import Networks
+from nightjar.rules.predicates.nodes import BOOLEAN, DOUBLE, INT64_LIMIT, STRING, Family, Node, Op
+from nightjar.rules.predicates.patterns import translated
+from nightjar.rules.predicates.rounding import of_doubles, rounded
+from nightjar.rules.predicates.zones import shown, shown_in
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 # 1970-01-01 was a Thursday: its days since the first day of the week.
 _THURSDAY_AFTER_SUNDAY = 4
 _THURSDAY_AFTER_MONDAY = 3
+# More characters than a string can have.
+_BEYOND_STRINGS = 2**31
+
+_TO_INTEGERS: dict[Op, Callable[[Doubles], Doubles]] = {Op.FLOOR: np.floor, Op.CEIL: np.ceil}
 
 # For expressions and for columns alike.
 BINARY: dict[Op, Callable[[Any, Any], Any]] = {
@@ -107,6 +118,8 @@ def _build(node: Node) -> pl.Expr:
         case Op.LENGTH:
             return _build(node.args[0]).str.len_chars().cast(pl.Int64)
         case Op.LOCAL:
+            if node.value is None:
+                return pl.map_batches([_build(arg) for arg in node.args], shown_in, return_dtype=pl.Int64)
             return shown(_build(node.args[0]), str(node.value))
         case Op.PART:
             return _part(_build(node.args[0]), str(node.value))
@@ -114,6 +127,32 @@ def _build(node: Node) -> pl.Expr:
             return _case(node)
         case Op.COALESCE:
             return pl.coalesce(*(_at_width(arg, wide=node.type.wide) for arg in node.args))
+        case Op.SUBSTRING:
+            return _substring(*node.args)
+        case Op.CONCAT:
+            return pl.concat_str([_build(arg) for arg in node.args])
+        case Op.TRIM:
+            return _build(node.args[0]).str.strip_chars(" ")
+        case Op.STARTS_WITH:
+            text, affix = map(_build, node.args)
+            return text.str.starts_with(affix)
+        case Op.ENDS_WITH:
+            text, affix = map(_build, node.args)
+            return text.str.ends_with(affix)
+        case Op.REGEXP_LIKE:
+            return _build(node.args[0]).str.contains(translated(str(node.value)), strict=True)
+        case Op.IP_IN:
+            return _build(node.args[0]).map_batches(Networks(node.value).hold, return_dtype=pl.Boolean)
+        case Op.DISTANCE_KM:
+            return pl.map_batches([_build(arg) for arg in node.args], distances, return_dtype=pl.Int64)
+        case Op.SQRT | Op.LN | Op.EXP | Op.POWER:
+            return pl.map_batches([_build(arg) for arg in node.args], elementary(node.op), return_dtype=pl.Float64)
+        case Op.ROUND | Op.FLOOR | Op.CEIL:
+            return _rounded(node)
+        case Op.GREATEST | Op.LEAST:
+            args = [_at_width(arg, wide=node.type.wide) for arg in node.args]
+            compare = operator.ge if node.op is Op.GREATEST else operator.le
+            return pl.map_batches(args, extreme(compare), return_dtype=_dtype(node))
         case _:
             wide = node.type.wide or any(arg.type.wide for arg in node.args)
             joined: pl.Expr = BINARY[node.op](*(_at_width(arg, wide=wide) for arg in node.args))
@@ -213,6 +252,48 @@ def _like(value: pl.Expr, pattern: str) -> pl.Expr:
             return value == pl.lit(body)
     translated = "".join({"%": ".*", "_": "."}.get(part, re.escape(part)) for part in re.sub("%+", "%", pattern))
     return value.str.contains(f"(?s)^{translated}$", strict=True)
+
+
+def _rounded(node: Node) -> pl.Expr:
+    (value,) = node.args
+    if value.type == DOUBLE:
+        calculate = partial(rounded, digits=node.value) if node.op is Op.ROUND else _TO_INTEGERS[node.op]
+        return _build(value).map_batches(of_doubles(calculate), return_dtype=pl.Float64)
+    digits = node.value if node.op is Op.ROUND else 0
+    units = 10 ** (value.type.scale - digits)
+    wide = node.type.wide or value.type.limit + units >= INT64_LIMIT
+    unit = pl.lit(units, dtype=exact_dtype(wide=wide))
+    built = _at_width(value, wide=True) if wide else _build(value)
+    if node.op is Op.ROUND:
+        half = pl.lit(units // 2, dtype=exact_dtype(wide=wide))
+        back = pl.lit(10 ** max(-digits, 0), dtype=exact_dtype(wide=wide))
+        found = (built.abs() + half) // unit * built.sign() * back
+    else:
+        found = built // unit
+        if node.op is Op.CEIL:
+            found += (built % unit != 0).cast(exact_dtype(wide=wide))
+    return found.cast(exact_dtype(wide=node.type.wide))
+
+
+def _dtype(node: Node) -> type[pl.DataType]:
+    return {DOUBLE: pl.Float64, STRING: pl.String}.get(node.type, exact_dtype(wide=node.type.wide))
+
+
+def _substring(text: Node, start: Node, length: Node | None = None) -> pl.Expr:
+    """The characters at the positions from `start` on that there are, `length` of them counted from `start`."""
+    from_ = _clipped(start)
+    skipped = from_.clip(1) - 1
+    if length is None:
+        return _build(text).str.slice(skipped)
+    counted = _clipped(length)
+    found = _build(text).str.slice(skipped, (from_ - 1 + counted - skipped).clip(0))
+    # Polars takes a length that is NULL for 0
+    return found if length.is_literal else pl.when(counted.is_not_null()).then(found)
+
+
+def _clipped(node: Node) -> pl.Expr:
+    """A position, or a number of characters, within bounds that no string reaches and that can be added."""
+    return _build(node).clip(-_BEYOND_STRINGS, _BEYOND_STRINGS).cast(pl.Int64)
 
 
 def _part(value: pl.Expr, part: str) -> pl.Expr:

@@ -53,7 +53,7 @@ def quotients(dividend: Doubles, divisor: Doubles) -> tuple[Doubles, Mask | None
 
 def to_double(values: pl.Series, scale: int) -> pl.Series:
     """`as_doubles` of a column of Int64 or Int128, with its NULLs, as Float64."""
-    return _series(as_doubles(values, scale), values.is_not_null() if values.null_count() else None)
+    return as_series(as_doubles(values, scale), values.is_not_null() if values.null_count() else None)
 
 
 def divide(dividend: pl.Series, divisor: pl.Series) -> pl.Series:
@@ -66,9 +66,10 @@ def divide(dividend: pl.Series, divisor: pl.Series) -> pl.Series:
     for column in (dividend, divisor):
         if column.null_count():
             there = column.is_not_null() if there is None else there & column.is_not_null()
-    return _series(found, there)
+    return as_series(found, there)
 
 
-def _series(values: Doubles, there: pl.Series | None) -> pl.Series:
+def as_series(values: Doubles, there: pl.Series | Mask | None) -> pl.Series:
+    """A column of Float64, NULL except where `there` is true (None: it is everywhere)."""
     column = pl.Series(values)
-    return column if there is None else column.zip_with(there, pl.Series([None], dtype=pl.Float64))
+    return column if there is None else column.zip_with(pl.Series(there), pl.Series([None], dtype=pl.Float64))

@@ -17,12 +17,14 @@ from typing import Any
 
 from nightjar.rules.predicates.analysis import PARTS
 from nightjar.rules.predicates.nodes import Family, Node, Op
+from nightjar.rules.predicates.parsing import CALLS
 from nightjar.rules.timestamps import iso_text
 
 _COMPARED = {Op.EQ, Op.LT, Op.LE, Op.GT, Op.GE}
 _MIRRORED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ}
 _FROM_ONE = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFWEEK", "ISODOW", "DAYOFYEAR")
 _NAMED = {Op.LENGTH: "LENGTH", Op.ABS: "ABS", Op.LOWER: "LOWER", Op.UPPER: "UPPER"}
+_NOT_NEGATIVE = (Op.ABS, Op.SQRT, Op.EXP)
 _CASED = {Op.LOWER: str.lower, Op.UPPER: str.upper}
 # Share of a number by which a double may be off, once it was calculated.
 _ROUNDED = Fraction(1, 10**9)
@@ -180,7 +182,7 @@ def _why(of: Node, constraint: _Constraint, allowed: _Range) -> str:
 def _range_of(node: Node, least: Mapping[str, int]) -> _Range:
     """What the value of a node can be at all."""
     if node.type.family is not Family.EXACT:
-        low = Fraction(0) if node.op is Op.ABS and node.type.family is Family.DOUBLE else None
+        low = Fraction(0) if node.op in _NOT_NEGATIVE and node.type.family is Family.DOUBLE else None
         if node.op is Op.TO_DOUBLE:
             inner = _range_of(_base(node.args[0]), least)
             low, high = (None if end is None else end for end in (inner.low, inner.high))
@@ -197,11 +199,18 @@ def _range_of(node: Node, least: Mapping[str, int]) -> _Range:
         low, high = Fraction(node.value in _FROM_ONE), Fraction(PARTS[node.value])
         if node.value == "EPOCH":
             low, high = -node.type.limit * unit, node.type.limit * unit
-    elif node.op in (Op.LENGTH, Op.ABS):
+    elif node.op in (Op.LENGTH, Op.ABS, Op.DISTANCE_KM):
         low = Fraction(0)
     elif node.op is Op.COLUMN and str(node.value) in least:
         low = Fraction(least[str(node.value)])
     return _Range(low, high, unit)
+
+
+def _written(value: Any) -> list[str]:
+    """What a function keeps of literals among its arguments."""
+    if isinstance(value, tuple):
+        return [_text(each) for each in value]
+    return [] if value is None else [_text(value)]
 
 
 def _base(node: Node) -> Node:
@@ -234,11 +243,14 @@ def _shown(node: Node) -> str:
     if node.op is Op.PART:
         return f"{node.value}({_shown(node.args[0])})"
     if node.op is Op.LOCAL:
-        return f"{_shown(node.args[0])} AT TIME ZONE '{node.value}'"
+        zone = f"'{node.value}'" if node.value is not None else _shown(node.args[1])
+        return f"{_shown(node.args[0])} AT TIME ZONE {zone}"
     if node.op in (Op.RESCALE, Op.TO_DOUBLE):
         return _shown(node.args[0])
     if node.op in _NAMED:
         return f"{_NAMED[node.op]}({_shown(node.args[0])})"
+    if node.op.value in CALLS:
+        return f"{node.op.value}({', '.join([*map(_shown, node.args), *_written(node.value)])})"
     if len(node.args) == 2:
         return f"{_shown(node.args[0])} {node.op.value} {_shown(node.args[1])}"
     return _text(_constant(node, node.value), node) if node.is_literal else "the expression"

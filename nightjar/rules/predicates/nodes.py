@@ -111,13 +111,30 @@ class Op(Enum):
     UPPER = "upper"
     LENGTH = "length"
     PART = "part"  # the part of a timestamp
-    LOCAL = "local"  # the zone of whose clocks a timestamp is read, as if they showed UTC
+    LOCAL = "local"  # the zone of whose clocks a timestamp is read, as if they showed UTC; None: an argument names it
     CASE = "case"  # condition, value, condition, value, …, default
     COALESCE = "coalesce"
+    SUBSTRING = "SUBSTRING"
+    CONCAT = "CONCAT"
+    TRIM = "TRIM"
+    STARTS_WITH = "STARTS_WITH"
+    ENDS_WITH = "ENDS_WITH"
+    REGEXP_LIKE = "REGEXP_LIKE"  # the pattern
+    IP_IN = "IP_IN"  # tuple of networks, as written
+    DISTANCE_KM = "DISTANCE_KM"
+    SQRT = "SQRT"
+    LN = "LN"
+    EXP = "EXP"
+    POWER = "POWER"
+    ROUND = "ROUND"  # the digits after the point
+    FLOOR = "FLOOR"
+    CEIL = "CEIL"
+    GREATEST = "GREATEST"
+    LEAST = "LEAST"
 
 
-# Operations that need an argument more than once, as Polars has no single operation for them.
-_REPEATED = {Op.MOD: 0}
+# Operations that need arguments more than once, as Polars has no single operation for them, and which ones.
+_REPEATED = {Op.MOD: (0,), Op.SUBSTRING: (1, 1, 2), Op.ROUND: (0,), Op.CEIL: (0,)}
 
 
 @dataclass(frozen=True)
@@ -132,8 +149,8 @@ class Node:
 
     def __post_init__(self) -> None:
         weight = 1 + sum(argument.weight for argument in self.args)
-        if (repeated := _REPEATED.get(self.op)) is not None:
-            weight += self.args[repeated].weight
+        for repeated in _REPEATED.get(self.op, ()):
+            weight += self.args[repeated].weight if repeated < len(self.args) else 0
         object.__setattr__(self, "weight", weight)
 
     @property

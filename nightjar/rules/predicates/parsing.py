@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.parser import Parser
 from sqlglot.tokens import Tokenizer
 
 from nightjar.rules.errors import PredicateError
@@ -30,7 +31,31 @@ MAX_TEXT = 4096
 # Levels of nested parentheses, CASE, NOT and operators; the parser uses about 25 stack frames per level.
 MAX_DEPTH = 32
 
-FUNCTIONS = frozenset(
+# Functions that are read as a name and arguments, whatever else dialects allow within their parentheses.
+CALLS = frozenset(
+    {
+        "CEIL",
+        "CONCAT",
+        "DISTANCE_KM",
+        "ENDS_WITH",
+        "EXP",
+        "FLOOR",
+        "GREATEST",
+        "IP_IN",
+        "LEAST",
+        "LN",
+        "NULLIF",
+        "POWER",
+        "REGEXP_LIKE",
+        "ROUND",
+        "SECONDS_BETWEEN",
+        "SQRT",
+        "STARTS_WITH",
+        "SUBSTRING",
+        "TRIM",
+    }
+)
+FUNCTIONS = CALLS | frozenset(
     {
         "ABS",
         "CAST",
@@ -163,16 +188,20 @@ EXTRACTED = frozenset(
     }
 )
 
-_SECONDS_BETWEEN = "Write EXTRACT(EPOCH FROM one) - EXTRACT(EPOCH FROM other), which is in seconds"
+_REGEXP = "Write REGEXP_LIKE(field, 'pattern')"
+_SECONDS_BETWEEN = "Write SECONDS_BETWEEN(earlier, later)"
 _PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS})
 _REMEDIES = {
     ";": "A predicate is one expression, without a semicolon",
     ".": "Fields stand alone, without a table before them",
     "->": "There are no lambdas and no JSON paths; declare the value as a field of the stream",
+    "RLIKE": _REGEXP,
+    "REGEXP": _REGEXP,
+    "~": _REGEXP,
     "ILIKE": "Write LOWER(field) LIKE 'pattern'",
     "OVER": "Declare a measure, and compare with its name",
     "SELECT": "There are no subqueries; declare a measure, and compare with its name",
-    "||": "Write OR between conditions; strings can be compared, not built",
+    "||": "Write OR between conditions, and CONCAT(one, other) to join strings",
     "&&": "Write AND",
     "!": "Write NOT before a condition, or <> between values",
     "=>": "Write >=",
@@ -181,10 +210,22 @@ _REMEDIES = {
     "~~": "Write LIKE",
     "ISODOW": "Write DAYOFWEEK, where 1 is Sunday",
     "INTERVAL": _SECONDS_BETWEEN,
-    "TIME": "A zone is written HOUR(event_time AT TIME ZONE 'Europe/Berlin'), its name in single quotes",
+    "TIME": "A zone is written HOUR(event_time AT TIME ZONE 'Europe/Berlin'), its name in single quotes or a field",
 }
-# Functions of other dialects for the time between two points in time.
-_DIFFERENCES = frozenset({"AGE", "DATEDIFF", "DATE_DIFF", "TIMEDIFF", "TIMESTAMPDIFF", "TIMESTAMP_DIFF", "TIME_DIFF"})
+# Names that functions have in other dialects, and what to write instead.
+_OTHER_NAMES = {
+    **dict.fromkeys(("AGE", "DATEDIFF", "DATE_DIFF", "TIMEDIFF", "TIME_DIFF"), _SECONDS_BETWEEN),
+    **dict.fromkeys(("TIMESTAMPDIFF", "TIMESTAMP_DIFF"), _SECONDS_BETWEEN),
+    **dict.fromkeys(("RLIKE", "REGEXP", "REGEXP_MATCHES", "REGEXP_CONTAINS"), _REGEXP),
+    **dict.fromkeys(("SUBSTR", "MID"), "Write SUBSTRING(field, 1, 6)"),
+    **dict.fromkeys(("IFNULL", "NVL"), "Write COALESCE(field, 0)"),
+    "LEFT": "Write SUBSTRING(field, 1, 6)",
+    "RIGHT": "Write SUBSTRING(field, LENGTH(field) - 3) for the last four characters",
+    "CEILING": "Write CEIL(value)",
+    "POW": "Write POWER(value, 2)",
+    "LOG": "Write LN(value), the natural logarithm; LN(value) / LN(10) is that to base 10",
+    "MOD": "Write one % other",
+}
 # What word processors and messengers make of straight quotes.
 _TYPOGRAPHIC = (
     "\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}\N{SINGLE LOW-9 QUOTATION MARK}"
@@ -204,8 +245,16 @@ class _Words(Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
+class _Calls(Parser):
+    FUNCTIONS: ClassVar[dict[str, Any]] = {name: made for name, made in Parser.FUNCTIONS.items() if name not in CALLS}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        name: parser for name, parser in Parser.FUNCTION_PARSERS.items() if name not in CALLS
+    }
+
+
 class _Predicates(Dialect):
     Tokenizer = _Words
+    Parser = _Calls
 
 
 _DIALECT = _Predicates()
@@ -292,9 +341,7 @@ def _refusals(
         name = token.text.upper()
         if name not in FUNCTIONS:
             what = f"aggregate function {name}" if name in _AGGREGATES else f"function {name}"
-            remedy = f"Allowed functions are {', '.join(sorted(FUNCTIONS))}"
-            if name in _DIFFERENCES:
-                remedy = _SECONDS_BETWEEN
+            remedy = _OTHER_NAMES.get(name, f"Allowed functions are {', '.join(sorted(FUNCTIONS))}")
             if name in _AGGREGATES:
                 remedy = "Declare a measure, as in total: {sum: amount, over: 1h}, and compare with its name"
             yield source.error(f"{what} is not allowed in a predicate", position, length, remedy)
@@ -352,13 +399,18 @@ def _ends_operand(token: Token) -> bool:
 
 
 def _names_zone(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a word is one of `AT TIME ZONE` before a text."""
+    """Whether a word is one of `AT TIME ZONE` before what may name a zone."""
     starts = (start for start in range(at - 2, at + 1) if start > 0 and start + len(_ZONE) < len(tokens))
     return any(
-        tokens[start + len(_ZONE)].token_type is TokenType.STRING
+        _may_be_zone(tokens[start + len(_ZONE)])
         and all(tokens[start + n].text.upper() == word for n, word in enumerate(_ZONE))
         for start in starts
     )
+
+
+def _may_be_zone(token: Token) -> bool:
+    begins = (TokenType.STRING, TokenType.L_PAREN, TokenType.CASE)
+    return token.token_type in begins or is_usable_name(token.text)
 
 
 def _is_column(tokens: Sequence[Token], at: int) -> bool:
