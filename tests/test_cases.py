@@ -1,4 +1,5 @@
-"""Every case file, on every host: the same rules and events come to the same alerts, and the night puts them right.
+"""Every case file, and the case of every rule in the catalogue, on every host: the same rules and events come to the
+same alerts, and the night puts them right.
 
 The bare engine plays each by itself. On Kafka, Spark and Delta a job, an archive and a backfill play all of them
 together (see together.py), once a test session and setting of approvals; each test looks at its own case's share.
@@ -22,6 +23,7 @@ from nightjar.backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES
 from nightjar.cases import Case, CaseOutcome, ExpectedOutcome, check, find_cases, load_case
 from nightjar.cases.model import final_alerts
 from nightjar.cases.simulate import simulate
+from nightjar.catalogue import catalogue
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.alerts import correction_record
@@ -38,7 +40,10 @@ from tests.support.topics import in_folders_of_its_own
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CASES = find_cases([Path(__file__).with_name("cases")])
+FILES = find_cases([Path(__file__).with_name("cases")])
+# By the rule's id, which stands for a path.
+CATALOGUE = {Path(entry.id): entry.case for entry in catalogue()}
+CASES = [*FILES, *CATALOGUE]
 on_services = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 # An alert's content. Its id is a hash of the rule's, which has a mark where cases are played together.
@@ -55,6 +60,11 @@ CONTENT = [
     "text",
     "muted",
 ]
+
+
+def case_of(path: Path) -> Case:
+    """The case of a file, or of a rule in the catalogue."""
+    return CATALOGUE.get(path) or load_case(path)
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,7 @@ def on_jobs(
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     wanted = {of["path"] for of in params if of.get("path") in CASES}
     by_approvals: dict[int, list[Case]] = {}
-    for case in (load_case(path) for path in CASES if path in wanted):
+    for case in (case_of(path) for path in CASES if path in wanted):
         by_approvals.setdefault(case.settings.approvals, []).append(case)
     return [
         on_job(spark, broker, folder / str(approvals), Together.of(cases), approvals, **how)
@@ -180,7 +190,7 @@ def host(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case_comes_out_as_it_says(request: pytest.FixtureRequest, host: str, path: Path) -> None:
     """Each case expects something, and it is what comes; who names no corrections expects none."""
-    case = load_case(path)
+    case = case_of(path)
     assert case.expect.rows or case.expect.state
     outcome, expect = played(request, host, case)
     assert [difference.as_dict() for difference in check(expect, outcome)] == []
@@ -208,7 +218,7 @@ def test_hosts_agree_row_by_row(
 
     Of rules with `revisions: verdict` the values of violations are the true ones, and the alerts' of an earlier time.
     """
-    case = load_case(path)
+    case = case_of(path)
     engine, stream, truth = simulate(case), outcomes[case.origin], night[case.origin]
     revised = [*CONTENT, "revision", "kind"]
     assert contents(stream.alerts, revised) == contents(engine.alerts, revised)
@@ -221,7 +231,7 @@ def test_hosts_agree_row_by_row(
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_playing_cases_together_changes_none(path: Path) -> None:
     """What comes of a marked case is, without the marks, what comes of the case."""
-    case = load_case(path)
+    case = case_of(path)
     together = Together.of([case])
     (part,) = together.parts
     alone, marked = simulate(case), simulate(replace(case, steps=tuple(part.steps), streams=together.streams))
@@ -239,7 +249,7 @@ def contents(rows: list[dict[str, Any]], names: list[str]) -> list[str]:
     return sorted(json.dumps({name: row[name] for name in names}, sort_keys=True) for row in rows)
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_case_reads_like_documentation(path: Path) -> None:
     """It has a title and a description of its own, and fits a screen."""
     case = load_case(path)

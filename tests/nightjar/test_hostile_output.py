@@ -352,6 +352,8 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "rules restore": [
         Scenario(lambda ground: ["rules", "restore", "--lake", str(ground.folder / NAME)], 2, shown=printable(NAME))
     ],
+    "rules catalogue list": [Scenario(lambda _: ["rules", "catalogue", "list", "--tag", HOSTILE], 2)],
+    "rules catalogue show": [Scenario(lambda _: ["rules", "catalogue", "show", HOSTILE], 2)],
     "rules diff": [Scenario(_diff, 1, kafka=True, shown="ann[/x][conceal]b[/conceal]")],
     **{
         f"rules {name}": [Scenario(_control(name), 2, kafka=True, shown="ann[/x]")]
@@ -493,7 +495,7 @@ def test_json_stays_json(
 
 
 def test_every_command_that_prints_json_is_among_them() -> None:
-    """Or needs Spark or a changed topic for it."""
+    """Or needs Spark or a changed topic for it, or prints what nightjar ships."""
     program = typer.main.get_command(app.app)
     with_json = set()
     for name in commands():
@@ -512,6 +514,8 @@ def test_every_command_that_prints_json_is_among_them() -> None:
         "lake repair",
         "replay",
         "rules approve",
+        "rules catalogue list",
+        "rules catalogue show",
         "stream rebuild",
     }
 

@@ -14,7 +14,18 @@ from nightjar.backfill.erasure.forgetting import Removal
 from nightjar.backfill.erasure.remains import InTopic, Remains
 from nightjar.backfill.erasure.rows import Erased
 from nightjar.backfill.run import Ended
-from nightjar.cli.commands import backfill, backtest, explain, generate, lake, rules_list, status, topics
+from nightjar.catalogue import catalogue
+from nightjar.cli.commands import (
+    backfill,
+    backtest,
+    explain,
+    generate,
+    lake,
+    rules_catalogue,
+    rules_list,
+    status,
+    topics,
+)
 from nightjar.configuration.settings import load_settings
 from nightjar.generate import Scenario
 from nightjar.kafka.acls import topic_access
@@ -41,6 +52,11 @@ def rules() -> None:
     row |= {"approver": "bob", "approval_reason": "three alerts a day"}
     waits = {"status": "PROPOSED", "applies_from": "waiting for approval", "approver": None, "approved": None}
     result_console().print(rules_list._table([row, row | waits | {"approval_reason": None}]))
+
+
+def entries() -> None:
+    """The catalogue."""
+    result_console().print(rules_catalogue._table(catalogue()))
 
 
 def nights() -> None:
@@ -130,6 +146,7 @@ def simulated() -> None:
 
 COMMANDS: list[Callable[[], None]] = [
     rules,
+    entries,
     nights,
     backtests,
     job,

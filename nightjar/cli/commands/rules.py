@@ -1,4 +1,4 @@
-"""`nightjar rules`: checks, publishes, lists, pauses and retires rules."""
+"""`nightjar rules`: checks, publishes, lists, pauses and retires rules, and shows the catalogue."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +7,7 @@ import typer
 
 from nightjar.cli.commands.rules_approve import approve_rule
 from nightjar.cli.commands.rules_cases import run_cases
+from nightjar.cli.commands.rules_catalogue import app as catalogue
 from nightjar.cli.commands.rules_check import check_rules
 from nightjar.cli.commands.rules_import import import_rules
 from nightjar.cli.commands.rules_list import list_rules
@@ -34,7 +35,7 @@ Effective = Annotated[
 
 app = typer.Typer(
     name="rules",
-    help="Check, test, publish, approve, list, pause and retire rules.",
+    help="Check, test, publish, approve, list, pause and retire rules, or start from the catalogue.",
     no_args_is_help=True,
 )
 
@@ -45,6 +46,7 @@ app.command("import")(import_rules)
 app.command("approve")(approve_rule)
 app.command("list")(list_rules)
 app.command("restore")(restore)
+app.add_typer(catalogue)
 
 
 def register(main: typer.Typer) -> None:
