@@ -107,6 +107,7 @@ class Trial:
             "amount": "1.00",
         }
         events.write_text(json.dumps(event))
+        assert "card-testing" in self.run("nightjar", "rules", "catalogue", "list")
         self.run("nightjar", "rules", "check", str(rules))
         out = self._folder / "work" / "out.parquet"
         given = ("--stream", "transactions", "--rules", str(rules), "--events", str(events), "--out", str(out))

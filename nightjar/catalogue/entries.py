@@ -129,6 +129,11 @@ def names_in(predicate: str) -> Iterator[str]:
     return (found for found in _NAME_OR_TEXT.findall(predicate) if not found.startswith("'"))
 
 
+def replaced_names(predicate: str, names: Mapping[str, str]) -> str:
+    """The predicate with these names instead of those; texts in quotes stay."""
+    return _NAME_OR_TEXT.sub(lambda found: names.get(found[0], found[0]), predicate)
+
+
 def names_of(rule: Mapping[str, Any]) -> Iterator[str]:
     """The names that a rule's written form reads, those of fields among them. Texts for people are not looked at."""
     yield from rule["group_by"]

@@ -29,8 +29,19 @@ def check_file(
     Raises:
         RuleError: everything wrong with the rules, or that one would retain more than `max_retained_events`.
     """
-    rules = load_rules(file, streams)
-    costs = estimates(settings, streams, rules, rates, where=str(file))
+    return checked(settings, streams, load_rules(file, streams), rates, where=str(file))
+
+
+def checked(
+    settings: Settings,
+    streams: Mapping[str, Stream],
+    rules: list[Rule],
+    rates: Mapping[str, float],
+    *,
+    where: str,
+) -> CheckedRules:
+    """Check valid rules as `check_file` does. where: what they are called in errors."""
+    costs = estimates(settings, streams, rules, rates, where=where)
     warnings = [
         Problem(f"rule {rule.id}, {doubt.place}", doubt.found, doubt.message, doubt.remedy)
         for rule in rules

@@ -184,6 +184,10 @@ def _import(ground: Ground) -> list[str]:
     return ["rules", "import", _rates(ground)[-1]]
 
 
+def _add(ground: Ground) -> list[str]:
+    return ["rules", "catalogue", "add", "login-after-guessing", "--to", _rates(ground)[-1]]
+
+
 def _published(ground: Ground) -> None:
     ground.send(ground.kafka.settings.rules_topic, RULE)
 
@@ -351,6 +355,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "rules list": [Scenario(_list, 0, kafka=True, shown="ann[/x]")],
     "rules restore": [
         Scenario(lambda ground: ["rules", "restore", "--lake", str(ground.folder / NAME)], 2, shown=printable(NAME))
+    ],
+    "rules catalogue add": [
+        Scenario(lambda _: ["rules", "catalogue", "add", "structuring", "--stream", HOSTILE], 2),
+        Scenario(_add, 2, shown=printable(NAME)),
     ],
     "rules catalogue list": [Scenario(lambda _: ["rules", "catalogue", "list", "--tag", HOSTILE], 2)],
     "rules catalogue show": [Scenario(lambda _: ["rules", "catalogue", "show", HOSTILE], 2)],
