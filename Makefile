@@ -109,6 +109,7 @@ bench: need-java setup jars
 
 docs: need-java jars
 	@$(BIN)/python -m tools.by_example
+	@$(BIN)/python -m tools.catalogue
 	@$(BIN)/python -m tools.reference
 	@$(BIN)/python -m tools.schemas
 	@$(BIN)/python -m tools.bill_of_materials

@@ -74,7 +74,7 @@ class Entry:
 
     finds: the behaviour that it looks for. thresholds: why they are what they are. false_positives: which honest
     behaviour alerts, too. tuning: what to change, and when. declaration: of the stream, with the keys of the TOML file.
-    meanings: of all fields of the stream. steps, expect: of its case, as written.
+    meanings: of all fields of the stream. history, steps, expect: of its case, as written.
     """
 
     title: str
@@ -87,6 +87,7 @@ class Entry:
     stream: Stream
     declaration: Mapping[str, Any]
     meanings: Mapping[str, str]
+    history: str
     steps: tuple[Any, ...]
     expect: Mapping[str, Any]
 
@@ -116,7 +117,7 @@ class Entry:
         """The whole content of the case's file."""
         return {
             "title": self.title,
-            "description": self.finds,
+            "description": self.history,
             "streams": {self.stream.name: dict(self.declaration)},
             "settings": {"activation_delay": "0s"},
             "steps": [{"at": "0m", "rules": [rule_to_mapping(self.rule)]}, *self.steps],
@@ -186,14 +187,19 @@ def _read() -> Iterator[Entry]:
         yield Entry(
             title=written["title"],
             tags=tuple(written["tags"]),
-            **{key: " ".join(written[key].split()) for key in TEXTS},
+            **{key: _one_line(written[key]) for key in TEXTS},
             rule=rule,
             stream=streams[rule.stream],
             declaration=declarations[rule.stream],
             meanings=meanings[rule.stream],
+            history=_one_line(written["case"]["description"]),
             steps=tuple(written["case"]["steps"]),
             expect=written["case"]["expect"],
         )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _toml(file: Path) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The catalogue of rules; tests/test_cases.py plays the case of each on every host."""
 
 import json
+import tomllib
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from nightjar.catalogue.entries import STREAMS
 from nightjar.rules.doubts import doubts
 from nightjar.rules.events import parse_event
 from tests.support.command import run
+from tools.catalogue import PAGES, pages
 
 ENTRIES = catalogue()
 of_each_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
@@ -61,6 +64,30 @@ def test_the_case_has_a_history_that_alerts_and_one_that_does_not(entry: Entry) 
 def group(entry: Entry, values: Any) -> tuple[str, ...]:
     """The group of an event, or of an alert."""
     return tuple(str(values[name]) for name in entry.rule.group_by)
+
+
+def test_every_tag_is_of_an_entry() -> None:
+    """The list of tags has no others."""
+    assert set(chain.from_iterable(entry.tags for entry in ENTRIES)) == set(TAGS)
+
+
+def test_the_fields_of_the_catalogues_streams_are_those_that_rules_read() -> None:
+    """Beside id and time; all have a meaning, and whoever groups by a field finds it among the entities."""
+    for name in tomllib.loads(STREAMS.read_text())["streams"]:
+        entries = [entry for entry in ENTRIES if entry.stream.name == name]
+        stream = entries[0].stream
+        read = set(chain.from_iterable(entry.fields for entry in entries))
+        assert read | {stream.event_id, stream.event_time} == set(stream.fields)
+        assert all(set(entry.rule.group_by) & set(stream.entities) for entry in entries)
+    for entry in ENTRIES:
+        assert set(entry.meanings) == set(entry.stream.fields)
+
+
+@pytest.mark.slow
+def test_pages_are_what_the_catalogue_makes_them() -> None:
+    """`make docs` writes them."""
+    written = {path.name: path.read_text() for path in PAGES.iterdir()}
+    assert written == pages(), "the catalogue has changed: run `make docs`"
 
 
 def test_list_shows_the_rules_with_a_tag() -> None:
