@@ -75,7 +75,13 @@ def _page(entry: Entry) -> str:
             lines += [f"## {heading}\n", f"{getattr(entry, key)}\n"]
     lines += ["## The rule\n", f"```yaml\n{yaml_text(entry.rule).rstrip()}\n```\n", "## What it needs\n"]
     lines += [f"A stream such as [`{entry.stream.name}`](index.md#{entry.stream.name}), with these fields:\n"]
-    lines += [*_fields(entry, list(entry.fields)), "\n## A history\n", f"{entry.history}\n", *_history(entry)]
+    lines += [
+        *_fields(entry, list(entry.fields)),
+        f"\n{entry.retention}",
+        "\n## A history\n",
+        f"{entry.history}\n",
+        *_history(entry),
+    ]
     return "\n".join(lines) + "\n"
 
 

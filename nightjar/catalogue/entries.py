@@ -12,11 +12,14 @@ from typing import Any
 
 from nightjar.cases import Case, read_case
 from nightjar.cases.documents import json_text, read_yaml
+from nightjar.rules.descriptions import PLACEHOLDER
+from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import SettingsError, shortened
 from nightjar.rules.functions import Function
 from nightjar.rules.lateness import SHIPPED
 from nightjar.rules.model import Rule, parse_rule, rule_to_mapping
 from nightjar.rules.names import did_you_mean
+from nightjar.rules.retention import folds, unfolded
 from nightjar.rules.streams import Stream, streams_from_mapping
 
 FOLDER = Path(__file__).resolve().parent
@@ -107,6 +110,14 @@ class Entry:
         read = set(names_of(rule_to_mapping(self.rule)))
         return tuple(name for name in self.stream.fields if name in read)
 
+    @property
+    def retention(self) -> str:
+        """What the job keeps for the rule, in a sentence."""
+        length = unfolded(self.rule)
+        parts = [f"the stream's events of {format_duration(length)}"] if length else []
+        parts += ["a row per group and step for windows with a resolution"] if folds(self.rule) else []
+        return f"The job keeps {', and '.join(parts)}."
+
     @cached_property
     def case(self) -> Case:
         """The case: the rule is published at the beginning."""
@@ -136,10 +147,11 @@ def replaced_names(predicate: str, names: Mapping[str, str]) -> str:
 
 
 def names_of(rule: Mapping[str, Any]) -> Iterator[str]:
-    """The names that a rule's written form reads, those of fields among them. Texts for people are not looked at."""
+    """The names that a rule's written form reads, in its text too; those of fields are among them."""
     yield from rule["group_by"]
     yield from names_in(rule["when"])
     yield from names_in(rule.get("where", ""))
+    yield from PLACEHOLDER.findall(rule["description"])
     for measure in rule.get("measures", {}).values():
         yield from measure.get("per", ())
         for key, value in measure.items():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nightjar.cases.simulate import simulate
-from nightjar.catalogue import AREAS, TAGS, Entry, catalogue
+from nightjar.catalogue import AREAS, TAGS, Entry, catalogue, entry_named
 from nightjar.catalogue.entries import STREAMS
 from nightjar.rules.doubts import doubts
 from nightjar.rules.events import parse_event
@@ -88,6 +88,15 @@ def test_pages_are_what_the_catalogue_makes_them() -> None:
     """`make docs` writes them."""
     written = {path.name: path.read_text() for path in PAGES.iterdir()}
     assert written == pages(), "the catalogue has changed: run `make docs`"
+
+
+def test_what_the_job_keeps_for_a_rule_is_said() -> None:
+    """Events of its widest window without a resolution, rows of those with one, or both."""
+    kept = {name: entry_named(name).retention for name in ("card-testing", "round-trip", "mule-in-and-out")}
+    rows = "a row per group and step for windows with a resolution"
+    assert kept["card-testing"] == "The job keeps the stream's events of 1h."
+    assert kept["round-trip"] == f"The job keeps {rows}."
+    assert kept["mule-in-and-out"] == f"The job keeps the stream's events of 2d, and {rows}."
 
 
 def test_list_shows_the_rules_with_a_tag() -> None:

@@ -147,7 +147,13 @@ def _content(entry: "Entry") -> dict[str, Any]:
         for name in entry.fields
     ]
     texts = {key: getattr(entry, key) for key in TEXTS}
-    return {**_summary(entry), **texts, "fields": fields, "rule": rule_to_mapping(entry.rule)}
+    return {
+        **_summary(entry),
+        **texts,
+        "fields": fields,
+        "retention": entry.retention,
+        "rule": rule_to_mapping(entry.rule),
+    }
 
 
 def _table(entries: "Iterable[Entry]") -> "RecordTable":
@@ -179,6 +185,7 @@ def _show(console: "SafeConsole", entry: "Entry") -> None:
     console.print(line(f"A stream such as {entry.stream.name}, with these fields:"), soft_wrap=True)
     for name in entry.fields:
         console.print(line(f"  {name} ({entry.stream.fields[name]}): {entry.meanings[name]}"), soft_wrap=True)
+    console.print(line(entry.retention), soft_wrap=True)
     console.print()
     console.print(line(("The rule", "bold")))
     console.print(lines(yaml_text(entry.rule).rstrip()), soft_wrap=True)
