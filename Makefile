@@ -69,6 +69,7 @@ jars: need-java setup
 
 test-jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.jars $(addsuffix /ivy.xml,$(addprefix deploy/compose/,connect object-store schema-registry))
+	@$(BIN)/python -m tools.test_servers
 
 check: setup
 	$(call announce,ruff)

@@ -54,10 +54,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator["ObjectStore"]:
-    """An object store, started when the first test asks for it."""
-    from tests.support.object_store import ObjectStore
+    """An object store that speaks S3, started when the first test asks for it."""
+    from tests.support.object_store import S3Server
 
-    with ObjectStore(tmp_path_factory.mktemp("object-store")) as running:
+    with S3Server(tmp_path_factory.mktemp("object-store")) as running:
         yield running
 
 

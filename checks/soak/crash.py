@@ -53,7 +53,7 @@ from nightjar.rules.model import load_rules, rule_to_mapping
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import from_microseconds, microseconds, parse_timestamp
 from nightjar.terminal.stages import terminated_as_interrupt
-from tests.support.object_store import ObjectStore
+from tests.support.object_store import S3Server
 from tests.support.spark_cluster import SparkCluster
 
 HOUR = 3_600_000_000
@@ -249,7 +249,7 @@ def main() -> None:
             os.environ.update(cluster.own_environment)
             use(cluster.settings | {"spark_conf": cluster.settings["spark_conf"] | {"spark.cores.max": "2"}})
         if options.store:
-            use(running.enter_context(ObjectStore(folder / "store")).settings("crash"))
+            use(running.enter_context(S3Server(folder / "store")).settings("crash"))
         given = load_settings()
         broker = running.enter_context(LocalKafka(given, short_lived=True))
         site = Site(broker.settings, streams, plan_history(streams, simulation))

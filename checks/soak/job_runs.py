@@ -26,7 +26,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from checks.bench.figures import log_progress
 from nightjar.configuration.settings import load_settings
 from nightjar.local.kafka import LocalKafka
-from tests.support.object_store import ObjectStore
+from tests.support.object_store import S3Server
 from tests.support.runs_on_job import RunsOnJob, drawn, with_topics_of_its_own
 from tests.support.sessions import session_of
 from tests.support.spark_cluster import SparkCluster
@@ -51,7 +51,7 @@ def main() -> None:
             os.environ.update(cluster.own_environment)
             master = cluster.settings
         if options.store:
-            store = running.enter_context(ObjectStore(Path(folder) / "store"))
+            store = running.enter_context(S3Server(Path(folder) / "store"))
             master |= store.settings("runs")
         own = load_settings(data_dir=Path(folder) / "kafka", kafka_port=0, driver_memory="1g", **master)
         with LocalKafka(own, short_lived=True) as broker:

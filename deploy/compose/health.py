@@ -34,12 +34,11 @@ def job(seconds: str) -> None:
     """Raises if it committed no batch for so long, or none since the container was started."""
     import psutil
 
-    from nightjar.storage.access import Access
     from nightjar.storage.paths import place_of
     from nightjar.streaming.state.epochs import METADATA, QUERY, own_folder
 
     settings = tomllib.loads(Path(os.environ["NIGHTJAR_SETTINGS"]).read_text())
-    checkpoint = place_of(settings["checkpoint_dir"], Access.of(settings.get("storage_options", {})))
+    checkpoint = place_of(settings["checkpoint_dir"], settings.get("storage_options", {}))
     own = own_folder(checkpoint, None)
     # In an object store a job begins with a copy of what the one before it has committed; its metadata is copied last.
     started = max(psutil.Process(1).create_time(), _changed_at(own / METADATA))

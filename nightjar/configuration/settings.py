@@ -13,7 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -29,8 +38,7 @@ from nightjar.installation import JAR_DIR
 from nightjar.rules.durations import Duration, format_duration
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.foreign import Forms
-from nightjar.storage.access import Access
-from nightjar.storage.paths import AnyPath, checked, place_of
+from nightjar.storage.paths import AnyPath, check_options, checked, place_of
 
 PREFIX = "NIGHTJAR_"
 FILE_VARIABLE = "NIGHTJAR_SETTINGS"
@@ -107,12 +115,15 @@ def _location(value: Any) -> Any:
     return value if value is None else checked(str(value))
 
 
-def _access(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        try:
-            Access.of({str(name): str(of) for name, of in value.items()})
-        except SettingsError as error:
-            raise ValueError(f"{error.where.partition(': ')[2]}: {error.what}. {error.remedy}") from None
+def _access(value: Any, info: ValidationInfo) -> Any:
+    """Check the options against the kinds of stores of the folders, which are declared before them."""
+    if not isinstance(value, Mapping):
+        return value
+    places = [place for name in ("lake_dir", "checkpoint_dir") if (place := info.data.get(name))]
+    try:
+        check_options({str(name): str(of) for name, of in value.items()}, places)
+    except SettingsError as error:
+        raise ValueError(f"{error.where.partition(': ')[2]}: {error.what}. {error.remedy}") from None
     return value
 
 
@@ -240,18 +251,18 @@ class Settings(BaseSettings):
 
     lake_dir: Location | None = Field(
         None,
-        description="Folder of the lake's tables: a path, or `s3://bucket/folder`. Empty: `lake` in `data_dir`.",
+        description="Folder of the lake's tables: a path, or a URL of an object store. Empty: `lake` in `data_dir`.",
     )
     checkpoint_dir: Location | None = Field(
         None,
-        description="Folder of the job's checkpoint: a path, or `s3://bucket/folder`. Empty: `checkpoint` in "
+        description="Folder of the job's checkpoint: a path, or a URL of an object store. Empty: `checkpoint` in "
         "`data_dir`.",
     )
     storage_options: StorageOptions = Field(
         {},
-        description="How the object store is reached: `endpoint` (empty: AWS), `region`, `credentials_file` (in the "
-        "form of AWS's own; empty: the usual chain, such as the machine's role) and its `profile`. In the environment "
-        "as one JSON object.",
+        description="How the object store is reached: `credentials_file` (empty: the store's usual chain, such as the "
+        "machine's role), `endpoint` (empty: the provider's), for S3 and Azure the file's `profile`, for S3 the "
+        "`region`. In the environment as one JSON object.",
     )
     # In local mode Spark fails a job at a task's first failure unless the master gives a number of tries.
     spark_master: str = Field(
@@ -392,12 +403,12 @@ class Settings(BaseSettings):
     @property
     def checkpoint(self) -> AnyPath:
         """Folder of the job's checkpoint."""
-        return place_of(self.checkpoint_dir or self.data_dir / "checkpoint", Access.of(self.storage_options))
+        return place_of(self.checkpoint_dir or self.data_dir / "checkpoint", self.storage_options)
 
     @property
     def lake(self) -> AnyPath:
         """Folder of the lake."""
-        return place_of(self.lake_dir or self.data_dir / "lake", Access.of(self.storage_options))
+        return place_of(self.lake_dir or self.data_dir / "lake", self.storage_options)
 
     @classmethod
     def settings_customise_sources(

@@ -5,8 +5,7 @@ from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.jvm.bridge import bridge_jar
 from nightjar.jvm.class_archive import java_options
 from nightjar.jvm.jars import jars
-from nightjar.storage.objects import ObjectPath
-from nightjar.storage.paths import AnyPath
+from nightjar.storage.paths import AnyPath, access_of
 
 
 def spark_config(settings: Settings, place: AnyPath) -> SparkConfig:
@@ -15,7 +14,8 @@ def spark_config(settings: Settings, place: AnyPath) -> SparkConfig:
     Raises:
         JarsError: Spark's jars have not been resolved.
     """
-    found = [*jars("spark"), *(jars("s3") if isinstance(place, ObjectPath) else ())]
+    access = access_of(place)
+    found = [*jars("spark"), *(jars(access.jars) if access else ())]
     if bridge_jar().is_file():  # only real-time queries need it
         found.append(bridge_jar())
     return SparkConfig(

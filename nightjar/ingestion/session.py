@@ -28,9 +28,6 @@ _log = structlog.get_logger(__name__)
 
 _OTHERS = 0o077
 
-# Writes a file of a checkpoint by one request at its end, because an object store cannot rename.
-_OBJECT_CHECKPOINTS = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-
 # Masters for which Spark generates the secret of `spark.authenticate`; others take it from their own settings.
 _SECRET_MADE_BY_SPARK = ("local", "yarn", "k8s://")
 
@@ -91,7 +88,8 @@ def common_settings(config: SparkConfig, files: AnyPath, java_options: Iterable[
     }
     if access is not None:
         settings |= access.hadoop_settings()
-        settings["spark.sql.streaming.checkpointFileManagerClass"] = _OBJECT_CHECKPOINTS
+        if access.checkpoint_manager is not None:
+            settings["spark.sql.streaming.checkpointFileManagerClass"] = access.checkpoint_manager
     if any(_LOCAL_FILES_JAR in path for path in paths):
         settings["spark.hadoop.fs.file.impl"] = _LOCAL_FILES
     if master.startswith(_SECRET_MADE_BY_SPARK):
@@ -127,8 +125,8 @@ def _executors_code(archive: Path | None, jars: list[str]) -> dict[str, str]:
     }
 
 
-def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) -> SparkSession:
-    """Start a session with these settings, or return the one already running.
+def started(settings: Mapping[str, str], files: AnyPath, name: str, error: type[NightjarError]) -> SparkSession:
+    """Start a session with these settings, or return the one already running. files: as in `common_settings`.
 
     Raises `error` if Java cannot start it, or if a cluster's master does not respond or provides no executor.
     """
@@ -158,6 +156,10 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
             remedy="See its log above. It needs Java 17; a cluster's master and workers need the same release of Spark",
         ) from failure
     session.sparkContext.setLogLevel("ERROR")
+    if (access := access_of(files)) is not None:
+        hadoop = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  PySpark has no other way
+        for key, value in access.hadoop_secrets().items():
+            hadoop.set(key, value)
     if master.startswith(_STANDALONE):
         _await_executor(session, master, error)
     return session

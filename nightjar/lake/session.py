@@ -19,7 +19,7 @@ def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSessio
     Raises:
         LakeError: Java could not start it.
     """
-    return started(spark_settings(config), name, LakeError)
+    return started(spark_settings(config), config.root, name, LakeError)
 
 
 def spark_settings(config: LakeConfig) -> dict[str, str]:

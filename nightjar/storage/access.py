@@ -1,113 +1,152 @@
-"""How an object store is reached: its endpoint, region and credentials, for every library that does so.
+"""How the objects of a bucket are reached: what every kind of store has in common.
 
-The credentials stay in a file of AWS's own format (`aws_access_key_id`, `aws_secret_access_key` and, for temporary
-ones, `aws_session_token`), which each process reads for itself. Without such a file they come from the usual chain: the
-environment, a web identity token, the role of the machine.
+A kind of store is a subclass of `Access`, which a URL's scheme chooses (`paths.py`). Its options name hosts and files,
+never secrets: options are passed on command lines and shipped to tasks. Credentials stay in a file that each process
+reads for itself; without one they come from the store's usual chain, such as the environment or the machine's role.
 """
 
 from __future__ import annotations
 
 import configparser
-from collections.abc import Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.names import did_you_mean
 
-_SECRET = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-_NAMES = ("endpoint", "region", "credentials_file", "profile")
-_WHERE = "storage_options"
+if TYPE_CHECKING:
+    import re
+
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+OPTIONS = "storage_options"
+_SECRET_PARTS = ("key", "secret", "token", "password")
 
 
 @dataclass(frozen=True)
-class Access:
-    """endpoint: of a store other than AWS's; empty: AWS. region: empty: of the environment. credentials_file: empty:
-    the usual chain. profile: the section of that file."""
+class Access(ABC):
+    """bucket: what stands between a URL's scheme and its folder. endpoint: of a store other than the provider's own,
+    such as an emulator; empty: the provider's. credentials_file: empty: the usual chain."""
 
+    bucket: str
     endpoint: str = ""
-    region: str = ""
     credentials_file: str = ""
-    profile: str = "default"
+
+    schemes: ClassVar[tuple[str, ...]]
+    """Of its URLs; the first is the one that delta-rs and Polars use."""
+    form: ClassVar[str]
+    """What follows the scheme in a URL, for people."""
+    bucket_pattern: ClassVar[re.Pattern[str]]
+    jars: ClassVar[str]
+    """The set of jars that Spark needs besides its own."""
+    checkpoint_manager: ClassVar[str | None] = None
+    """Spark's class that writes the files of a checkpoint; None: by renaming, Spark's default."""
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Access:
-        """The setting `storage_options`.
+    def names(cls) -> tuple[str, ...]:
+        """The names of its options."""
+        return tuple(each.name for each in fields(cls) if each.name != "bucket")
+
+    @classmethod
+    def of(cls, bucket: str, options: Mapping[str, str]) -> Self:
+        """With the setting `storage_options`.
 
         Raises:
             SettingsError: an unknown name, or a value that cannot be used.
         """
         for name in options:
-            if name not in _NAMES:
-                raise _unknown(name)
+            if name not in cls.names():
+                raise unknown_option(name, cls.names(), f"for {cls.schemes[0]}://")
         endpoint = options.get("endpoint", "")
         if endpoint and not endpoint.startswith(("http://", "https://")):
             raise SettingsError(
                 f"{endpoint!r} is not a URL",
-                where=f"{_WHERE}: endpoint",
+                where=f"{OPTIONS}: endpoint",
                 remedy="Give http://host:port or https://host:port",
             )
-        return cls(**options)
+        return cls(bucket, **options)
 
+    @property
+    def root(self) -> str:
+        """The bucket's URL, for delta-rs and Polars."""
+        return f"{self.schemes[0]}://{self.bucket}"
+
+    @property
+    def hadoop_root(self) -> str:
+        """The bucket's URL, for Spark."""
+        return self.root
+
+    @abstractmethod
+    def client(self) -> S3Store | AzureStore | GCSStore:
+        """A client of the bucket.
+
+        Raises:
+            SettingsError: the credentials cannot be read.
+        """
+
+    @abstractmethod
     def client_options(self) -> dict[str, str]:
         """For delta-rs, Polars and obstore, which share their names. Has secrets.
 
         Raises:
             SettingsError: the credentials cannot be read.
         """
-        found = {"aws_region": self._region}
-        if self.endpoint:
-            found |= {"aws_endpoint": self.endpoint, "aws_allow_http": str(self._is_plain).lower()}
-        return {name: value for name, value in (found | self._credentials()).items() if value}
 
+    @abstractmethod
     def hadoop_settings(self) -> dict[str, str]:
-        """For Spark's JVMs, without secrets: on a command line everybody on the machine could read them."""
-        found = {"endpoint.region": self._region}
-        if self.endpoint:
-            found |= {
-                "endpoint": self.endpoint,
-                "path.style.access": "true",
-                "connection.ssl.enabled": str(not self._is_plain).lower(),
-            }
-        if self.credentials_file:
-            found["aws.credentials.provider"] = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
-        return {f"spark.hadoop.fs.s3a.{name}": value for name, value in found.items() if value}
+        """For Spark's JVMs, without secrets: on a command line everybody on the machine could read them.
+
+        Raises:
+            SettingsError: the credentials cannot be read.
+        """
+
+    def hadoop_secrets(self) -> dict[str, str]:
+        """Hadoop's settings that are secret, for a session once it runs; it sends them to its executors itself.
+
+        Raises:
+            SettingsError: the credentials cannot be read.
+        """
+        return {}
 
     def java_options(self) -> tuple[str, ...]:
         """For Spark's JVMs: where the credentials are."""
-        if not self.credentials_file:
-            return ()
-        return (f"-Daws.sharedCredentialsFile={self.credentials_file}", f"-Daws.profile={self.profile}")
+        return ()
 
     @property
-    def _region(self) -> str:
-        return self.region or ("us-east-1" if self.endpoint else "")  # other stores want one, whichever it is
-
-    @property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
+        """Whether requests go over HTTP without TLS."""
         return self.endpoint.startswith("http://")
 
-    def _credentials(self) -> dict[str, str]:
-        if not self.credentials_file:
-            return {}
-        found = configparser.ConfigParser(interpolation=None)
-        try:
-            found.read_string(Path(self.credentials_file).read_text(encoding="utf-8"))
-            section = found[self.profile]
-        except (OSError, UnicodeDecodeError, configparser.Error, KeyError) as failure:
-            # not the text of the parser's errors, which quotes lines
-            why = failure.strerror if isinstance(failure, OSError) else type(failure).__name__
-            raise SettingsError(
-                f"the credentials cannot be read ({why})",
-                where=f"{_WHERE}: credentials_file {self.credentials_file}",
-                remedy=f"It has the form of AWS's own: a line [{self.profile}], then aws_access_key_id = … and "
-                "aws_secret_access_key = …",
-            ) from None
-        return {name: section[name] for name in _SECRET if name in section}
+
+def unknown_option(name: str, names: Collection[str], where_not: str) -> SettingsError:
+    """The error for an option that there is not."""
+    where = f"{OPTIONS}: {name}"
+    if any(part in name.lower() for part in _SECRET_PARTS):
+        remedy = "Put secrets into a file of their own, readable by its user only, and name it as credentials_file"
+        return SettingsError("secrets are not taken here", where=where, remedy=remedy)
+    return SettingsError(f"unknown option {where_not}", where=where, remedy=did_you_mean(name, names, "Options are"))
 
 
-def _unknown(name: str) -> SettingsError:
-    if "key" in name or "secret" in name or "token" in name:
-        remedy = "Put the keys into a file in the form of AWS's own, and name it as credentials_file"
-        return SettingsError("secrets are not taken here", where=f"{_WHERE}: {name}", remedy=remedy)
-    return SettingsError("unknown option", where=f"{_WHERE}: {name}", remedy=did_you_mean(name, _NAMES, "Options are"))
+def section_of(file: str, profile: str, remedy: str) -> Mapping[str, str]:
+    """A section of a file of credentials with lines `name = value`. Has secrets.
+
+    Raises:
+        SettingsError: it cannot be read; nothing of its content is in the message.
+    """
+    found = configparser.ConfigParser(interpolation=None)
+    try:
+        found.read_string(Path(file).read_text(encoding="utf-8"))
+        return found[profile]
+    except (OSError, UnicodeDecodeError, configparser.Error, KeyError) as failure:
+        raise unreadable(file, failure, remedy) from None
+
+
+def unreadable(file: str, failure: Exception, remedy: str) -> SettingsError:
+    """The error for a file of credentials; without the text of a parser's error, which quotes lines."""
+    why = failure.strerror if isinstance(failure, OSError) else type(failure).__name__
+    return SettingsError(
+        f"the credentials cannot be read ({why})", where=f"{OPTIONS}: credentials_file {file}", remedy=remedy
+    )

@@ -1,8 +1,8 @@
-"""An object or a folder of objects in a store that speaks S3, with the part of pathlib's interface that is used here.
+"""An object or a folder of objects in an object store, with the part of pathlib's interface that is used here.
 
 A write is a single PUT, so an object is complete or absent, and everybody sees it at once. A folder is the objects
 whose keys begin with its own; it exists as long as one of them does. An object without content is not listed: Hadoop
-writes such as marks of folders.
+writes such as marks of folders, and stores with folders of their own list them like that.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -21,27 +21,33 @@ from nightjar.storage.access import Access
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
-    from obstore.store import S3Store
+    from obstore.store import AzureStore, GCSStore, S3Store
 
 
 class StorageError(NightjarError):
     """The object store refuses a request, or does not respond."""
 
 
-@dataclass(frozen=True, order=True)
-class ObjectPath:
-    """bucket, key: of the object, or of what its objects' keys begin with. Immutable, and without secrets."""
+# How stores call a bucket that there is not; not all say so by a kind of error of its own.
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
-    bucket: str
+
+@dataclass(frozen=True)
+class ObjectPath:
+    """access: of its bucket. key: of the object, or of what its objects' keys begin with. Immutable, without secrets;
+    sorted by the URL."""
+
+    access: Access
     key: str
-    access: Access = field(default_factory=Access, compare=False, repr=False)
 
     def __str__(self) -> str:
-        return f"s3://{self.bucket}/{self.key}"
+        return f"{self.access.root}/{self.key}"
+
+    def __lt__(self, other: ObjectPath) -> bool:
+        return str(self) < str(other)
 
     def __truediv__(self, name: str) -> ObjectPath:
-        key = "/".join(part for part in (self.key, *str(name).split("/")) if part)
-        return ObjectPath(self.bucket, key, self.access)
+        return self._at("/".join(part for part in (self.key, *str(name).split("/")) if part))
 
     @property
     def name(self) -> str:
@@ -61,7 +67,7 @@ class ObjectPath:
     @property
     def parent(self) -> ObjectPath:
         """The folder it is in."""
-        return ObjectPath(self.bucket, self.key.rpartition("/")[0], self.access)
+        return self._at(self.key.rpartition("/")[0])
 
     def with_name(self, name: str) -> ObjectPath:
         """Its neighbour of this name."""
@@ -104,7 +110,7 @@ class ObjectPath:
         with _explained(self):
             found = obstore.list_with_delimiter(self._store, self._prefix)
         for key in (*found["common_prefixes"], *_keys(found["objects"])):
-            yield ObjectPath(self.bucket, key.rstrip("/"), self.access)
+            yield self._at(key.rstrip("/"))
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
         """What is directly in this folder and has such a name."""
@@ -168,28 +174,33 @@ class ObjectPath:
                 return False
         return True
 
-    def unlink(self, *, missing_ok: bool = False) -> None:  # noqa: ARG002  a store does not tell whether there was one
-        """Remove the object."""
+    def unlink(self, *, missing_ok: bool = False) -> None:  # noqa: ARG002  not every store tells whether there was one
+        """Remove the object, if there is one."""
         import obstore
 
-        with _explained(self):
+        with _explained(self), suppress(FileNotFoundError):
             obstore.delete(self._store, self.key)
 
     def remove_tree(self) -> None:
         """Remove all objects below this folder."""
         import obstore
 
-        if keys := [each.key for each in self._listed()]:
-            with _explained(self):
+        # some stores end the request at an object that another process has removed meanwhile
+        while keys := [each.key for each in self._listed()]:
+            with _explained(self), suppress(FileNotFoundError):
                 obstore.delete(self._store, keys)
+                return
 
     @property
     def _prefix(self) -> str:
         return f"{self.key}/" if self.key else ""
 
+    def _at(self, key: str) -> ObjectPath:
+        return ObjectPath(self.access, key)
+
     @property
-    def _store(self) -> S3Store:
-        return _store(self.bucket, self.access, self._credentials_changed, os.getpid())
+    def _store(self) -> S3Store | AzureStore | GCSStore:
+        return _store(self.access, self._credentials_changed, os.getpid())
 
     @property
     def _credentials_changed(self) -> int:
@@ -201,7 +212,7 @@ class ObjectPath:
 
         with _explained(self):
             for batch in obstore.list(self._store, self._prefix, offset=offset):
-                yield from (ObjectPath(self.bucket, key, self.access) for key in _keys(batch))
+                yield from (self._at(key) for key in _keys(batch))
 
 
 def _keys(listed: Iterable[ObjectMeta]) -> Iterator[str]:
@@ -209,11 +220,9 @@ def _keys(listed: Iterable[ObjectMeta]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=8)
-def _store(bucket: str, access: Access, credentials: int, process: int) -> S3Store:  # noqa: ARG001  parts of the key
+def _store(access: Access, credentials: int, process: int) -> S3Store | AzureStore | GCSStore:  # noqa: ARG001
     """A client. credentials: when they changed; process: its id, as a client's threads do not survive a fork."""
-    from obstore.store import S3Store
-
-    return S3Store(bucket, config=access.client_options())  # type: ignore[arg-type]  # any of the client's options
+    return access.client()
 
 
 @contextmanager
@@ -224,10 +233,8 @@ def _explained(place: ObjectPath) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as failure:
-        if "NoSuchBucket" in str(failure):
-            raise StorageError(
-                "there is no such bucket", where=str(place), remedy="Create it; nightjar creates no buckets"
-            ) from None
+        if _is_no_bucket(failure):
+            raise _no_bucket(place) from None
         raise
     except (PermissionDeniedError, UnauthenticatedError):
         raise StorageError(
@@ -237,8 +244,20 @@ def _explained(place: ObjectPath) -> Iterator[None]:
             "list, read, write and delete objects there",
         ) from None
     except BaseError as failure:
+        if _is_no_bucket(failure):
+            raise _no_bucket(place) from None
         raise StorageError(
             f"the object store does not do what was asked: {str(failure).partition(' Debug source')[0].strip()[:500]}",
             where=str(place),
             remedy="Check storage_options, and that the store is up",
         ) from failure
+
+
+def _is_no_bucket(failure: Exception) -> bool:
+    return any(text in str(failure) for text in _NO_BUCKET)
+
+
+def _no_bucket(place: ObjectPath) -> StorageError:
+    return StorageError(
+        "there is no such bucket or container", where=str(place), remedy="Create it; nightjar creates none"
+    )

@@ -7,27 +7,36 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from nightjar.rules.errors import SettingsError
 from nightjar.storage.access import Access
+from nightjar.storage.azure import AzureAccess
+from nightjar.storage.google import GoogleAccess
 from nightjar.storage.objects import ObjectPath
+from nightjar.storage.s3 import S3Access
 
 AnyPath: TypeAlias = Path | ObjectPath
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # one slash: a Path merges two
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_KINDS: tuple[type[Access], ...] = (S3Access, AzureAccess, GoogleAccess)
+_STORES = {scheme: kind for kind in _KINDS for scheme in kind.schemes}
 _SUPPORTED = (
-    "Give s3://bucket/folder (s3a:// is the same) of a store with conditional writes, such as AWS, MinIO or Ceph; or a "
-    "path (file:///folder is the same), on a cluster one that every machine mounts"
+    f"Give {', '.join(f'{kind.schemes[0]}://{kind.form}' for kind in _KINDS)} (s3a:// is the same as s3://) of a store "
+    "with conditional writes; or a path (file:///folder is the same), on a cluster one that every machine mounts"
 )
+_NOT_SUPPORTED = {
+    "hdfs": "hdfs: is not supported: the client by which writers take a lease and are fenced (obstore) has no "
+    "conditional writes there, and delta-rs and Polars do not read it",
+}
 
 
 def checked(text: str) -> str:
-    """A setting's path or URL as it is used: paths as they are, a file URL as its path, others as s3://bucket/folder.
+    """A setting's path or URL as it is used: paths as they are, a file URL as its path, others without variants.
 
     Raises:
         ValueError: the URL cannot be used; the message names the scheme, and the remedy.
@@ -41,20 +50,54 @@ def checked(text: str) -> str:
         if parts.netloc not in ("", "localhost"):
             raise ValueError(f"file: URLs name no host, and this one names {parts.netloc}: write file:///folder")
         return unquote(parts.path)
-    if scheme not in ("s3", "s3a"):
-        raise ValueError(f"{scheme}: is not supported. {_SUPPORTED}")
+    kind = _STORES.get(scheme)
+    if kind is None:
+        raise ValueError(f"{_NOT_SUPPORTED.get(scheme, f'{scheme}: is not supported')}. {_SUPPORTED}")
     folder = parts.path.strip("/")
-    if not _BUCKET.fullmatch(parts.netloc) or not folder or parts.query or parts.fragment or "//" in folder:
-        raise ValueError(f"{scheme}: URLs have the form {scheme}://bucket/folder")
-    return f"s3://{parts.netloc}/{folder}"
+    if not kind.bucket_pattern.fullmatch(parts.netloc) or not folder or parts.query or parts.fragment or "//" in folder:
+        raise ValueError(f"{scheme}: URLs have the form {scheme}://{kind.form}")
+    return f"{kind.schemes[0]}://{parts.netloc}/{folder}"
 
 
-def place_of(text: str | Path, access: Access) -> AnyPath:
-    """The place that a checked path or URL names."""
-    if isinstance(text, str) and text.startswith("s3://"):
-        bucket, _, key = text.removeprefix("s3://").partition("/")
-        return ObjectPath(bucket, key, access)
-    return Path(text)
+def check_options(options: Mapping[str, str], places: Collection[str]) -> None:
+    """Check the setting `storage_options` against the checked places that it is for; without any in an object store,
+    against every kind of store.
+
+    Raises:
+        SettingsError: none of them takes these options.
+    """
+    stores = [found for place in places if (found := _store_of(place))]
+    for kind, bucket in stores:
+        kind.of(bucket, options)
+    if stores:
+        return
+    failures = []
+    for kind in _KINDS:
+        try:
+            kind.of("", options)
+        except SettingsError as failure:
+            failures.append(failure)
+    if len(failures) == len(_KINDS):
+        raise failures[0]
+
+
+def place_of(text: str | Path, options: Mapping[str, str]) -> AnyPath:
+    """The place that a checked path or URL names. options: the setting `storage_options`.
+
+    Raises:
+        SettingsError: the options are not for this kind of store.
+    """
+    found = _store_of(str(text))
+    if found is None:
+        return Path(text)
+    kind, bucket = found
+    return ObjectPath(kind.of(bucket, options), str(text).partition("://")[2].partition("/")[2])
+
+
+def _store_of(place: str) -> tuple[type[Access], str] | None:
+    """The kind of store and the bucket of a checked URL; None for a path."""
+    scheme, separator, rest = place.partition("://")
+    return (_STORES[scheme], rest.partition("/")[0]) if separator and scheme in _STORES else None
 
 
 def options_of(place: AnyPath) -> dict[str, str] | None:
@@ -69,7 +112,7 @@ def access_of(place: AnyPath) -> Access | None:
 
 def spark_name(place: AnyPath) -> str:
     """The place in Hadoop's terms."""
-    return f"s3a://{place.bucket}/{place.key}" if isinstance(place, ObjectPath) else str(place)
+    return f"{place.access.hadoop_root}/{place.key}" if isinstance(place, ObjectPath) else str(place)
 
 
 def remove_tree(folder: AnyPath) -> None:

@@ -45,7 +45,7 @@ def open_session(config: JobConfig, name: str = "nightjar") -> SparkSession:
     Raises:
         JobError: Java could not start it.
     """
-    return started(spark_settings(config), name, JobError)
+    return started(spark_settings(config), config.checkpoint, name, JobError)
 
 
 @contextmanager

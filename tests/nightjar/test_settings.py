@@ -93,7 +93,7 @@ def test_a_refusal_has_the_place_and_the_remedy(
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("given", ["abfss://lake@account/x", Path("hdfs://name/lake")])
+@pytest.mark.parametrize("given", ["wasbs://lake@account/x", Path("hdfs://name/lake")])
 def test_a_url_is_no_folder_wherever_it_is_given(given: str | Path) -> None:
     """Also in the file, and as a Path, which makes one slash of two: never a local folder called `hdfs:`."""
     with pytest.raises(SettingsError, match=r"lake_dir: .*: is not supported"):

@@ -9,9 +9,8 @@ from nightjar.configuration.settings import load_settings
 from nightjar.operations import locks
 from nightjar.rules.errors import SettingsError
 from nightjar.storage import lease
-from nightjar.storage.access import Access
 from nightjar.storage.lease import LostLeaseError, held
-from nightjar.storage.objects import ObjectPath, StorageError
+from nightjar.storage.objects import StorageError
 from nightjar.storage.paths import checked, mirrored, names_in, whole
 from tests.support.object_store import ObjectStore
 
@@ -32,8 +31,12 @@ def test_an_object_is_written_whole_and_found_by_its_folder(store: ObjectStore) 
     (folder / "a").remove_tree()
     assert names_in(folder) == ["b.parquet"]
     (folder / "gone").unlink()
+    (folder / "gone").remove_tree()
     with pytest.raises(FileNotFoundError):
         (folder / "gone").read_bytes()
+    large = bytes(12_000_000)  # sent in parts
+    (folder / "large").write_bytes(large)
+    assert (folder / "large").read_bytes() == large
 
 
 def test_of_all_that_create_an_object_one_succeeds(store: ObjectStore) -> None:
@@ -60,13 +63,16 @@ def test_a_mirror_brings_back_what_was_changed(store: ObjectStore) -> None:
 
 def test_a_wrong_secret_and_a_missing_bucket_are_named(store: ObjectStore, tmp_path: Path) -> None:
     """And no secret is."""
-    store.write_credentials(tmp_path / "wrong", "not-the-secret")
-    wrong = Access(store.endpoint, credentials_file=str(tmp_path / "wrong"))
+    wrong = store.new_secret()
+    store.write_credentials(tmp_path / "wrong", wrong)
     with pytest.raises(StorageError, match="the object store denies access") as refused:
-        ObjectPath("nightjar", "x", wrong).read_bytes()
-    assert "not-the-secret" not in str(refused.value)
-    with pytest.raises(StorageError, match="s3://no-such-bucket/x: there is no such bucket"):
-        ObjectPath("no-such-bucket", "x", store.access).write_bytes(b"")
+        store.place("x", credentials_file=str(tmp_path / "wrong")).read_bytes()
+    assert wrong not in str(refused.value)
+    missing = store.place("x", bucket="no-such-bucket")
+    for asked in (lambda: missing.write_bytes(b"x"), lambda: names_in(missing)):
+        with pytest.raises(StorageError, match="there is no such bucket or container") as refused:
+            asked()
+        assert str(missing) in str(refused.value)
 
 
 def test_a_lease_has_one_holder_and_the_next_one_at_once(store: ObjectStore) -> None:
@@ -105,6 +111,8 @@ def test_a_silent_holder_is_followed_and_fenced(store: ObjectStore, monkeypatch:
         ("file:///data/a%20lake", "/data/a lake"),
         ("s3a://bucket/lake/", "s3://bucket/lake"),
         ("S3://bucket/a/b", "s3://bucket/a/b"),
+        ("gs://a_bucket/lake", "gs://a_bucket/lake"),
+        ("abfss://files@account.dfs.core.windows.net/lake/", "abfss://files@account.dfs.core.windows.net/lake"),
     ],
 )
 def test_a_place_is_a_path_or_an_object_store(given: str, used: str) -> None:
@@ -114,9 +122,14 @@ def test_a_place_is_a_path_or_an_object_store(given: str, used: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("hdfs://namenode/lake", "hdfs: is not supported. Give s3://bucket/folder"),
-        ("abfss://files@account.dfs.core.windows.net/lake", "abfss: is not supported"),
-        ("gs://bucket/lake", "gs: is not supported"),
+        ("hdfs://namenode/lake", "has no conditional writes there, and delta-rs and Polars do not read it. Give s3://"),
+        (
+            "wasbs://files@account.blob.core.windows.net/lake",
+            "wasbs: is not supported. Give s3://bucket/folder, abfss://",
+        ),
+        ("gs://bucket", "gs: URLs have the form gs://bucket/folder"),
+        ("abfss://files@account/lake", "URLs have the form abfss://container@account.dfs.core.windows.net/folder"),
+        ("abfss://account.dfs.core.windows.net/lake", "URLs have the form abfss://container@account"),
         ("s3://bucket", "s3: URLs have the form s3://bucket/folder"),
         ("s3://user:secret@bucket/lake", "s3: URLs have the form s3://bucket/folder"),
         ("file://host/lake", "file: URLs name no host"),
@@ -134,6 +147,7 @@ def test_another_scheme_is_refused_by_name(given: str, message: str) -> None:
         ({"secret_access_key": "hidden"}, "secrets are not taken here"),
         ({"endpoint": "localhost:9000"}, "is not a URL"),
         ({"regoin": "eu-west-1"}, "Did you mean region?"),
+        ({"client_secret": "hidden"}, "secrets are not taken here"),
     ],
 )
 def test_storage_options_are_checked_and_hold_no_secret(options: dict[str, str], message: str) -> None:

@@ -2,12 +2,14 @@
 
 from datetime import date, timedelta
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
 from nightjar.backfill.erasure.rows import purge
 from nightjar.lake import delta
 from nightjar.lake.maintenance import maintain
+from nightjar.lake.scanning import scan
 from nightjar.lake.tables import QUARANTINE
 from nightjar.storage.paths import AnyPath
 from tests.support.object_store import ObjectStore
@@ -32,5 +34,6 @@ def test_files_that_no_commit_names_are_deleted_from_a_store(store: ObjectStore)
     assert kept is not None
     assert (kept.files_before, kept.files, kept.deleted_files) == (3, 1, 0)
     assert len(files(root)) == 5
+    assert scan(root, QUARANTINE).select(pl.len()).collect().item() == 3
     assert purge(root, QUARANTINE) == 4
     assert files(root) == {uri.rpartition("/")[2] for uri in delta.opened(root, QUARANTINE).file_uris()}
