@@ -33,8 +33,8 @@ _IN_ORDER = ("event_time", "alert_id", "revision")
 class Lake:
     """The lake of a folder or an object store, read only. Values are as stored: those of sensitive fields, too.
 
-    path: its folder, or s3://bucket/folder; None: that of the settings (`lake_dir`), which also say how an object store
-    is reached. streams: a TOML file of declarations, or declarations by name; None: those of the settings.
+    path: its folder, or the URL of one in an object store; None: that of the settings (`lake_dir`), which also say how
+    the store is reached. streams: a TOML file of declarations, or declarations by name; None: those of the settings.
 
     Raises:
         LakeError: there is no lake.

@@ -1,9 +1,9 @@
 """Resolves and locates the jars that pyspark does not ship.
 
-`ivy.xml` lists them in two sets: `spark` (added to Spark's class path) and `kafka` (a whole broker). The Ivy inside
-pyspark resolves them once into `<jars>/<hash of ivy.xml>/<set>/` (installation.py), so a changed `ivy.xml` never uses
-an old folder. Other Ivy files, such as the one of tests, have folders of their own. A program that is published as an
-archive (of type `archive`, a tar.gz) is unpacked into the folder of its set.
+`ivy.xml` lists them in sets: `spark` (added to Spark's class path), one more for each kind of object store, and `kafka`
+(a whole broker). The Ivy inside pyspark resolves them once into `<jars>/<hash of ivy.xml>/<set>/` (installation.py), so
+a changed `ivy.xml` never uses an old folder. Other Ivy files, such as the one of tests, have folders of their own. A
+program that is published as an archive (of type `archive`, a tar.gz) is unpacked into the folder of its set.
 """
 
 import hashlib

@@ -100,6 +100,8 @@ class AzureAccess(Access):
                 f"fs.azure.account.hns.enabled.{self._host}": "false",
                 "fs.azure.fns.account.service.type": "BLOB",
             }
+        if self.is_plain:  # its default fails without TLS
+            settings["fs.azure.networking.library"] = "JDK_HTTP_URL_CONNECTION"
         return {f"spark.hadoop.{name}": value for name, value in settings.items()}
 
     def hadoop_secrets(self) -> dict[str, str]:

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 _REMEDY = "It is the key of a service account, as `gcloud iam service-accounts keys create FILE` writes it"
 _CONNECTOR = "com.google.cloud.hadoop.fs.gcs"
+# Hadoop has defaults for its own file system of the same name, with units that Google's does not read.
+_SIZES = {
+    "block.size": 64 << 20,
+    "inputstream.inplace.seek.limit": 8 << 20,
+    "inputstream.min.range.request.size": 2 << 20,
+    "outputstream.buffer.size": 8 << 20,
+    "rewrite.max.chunk.size": 512 << 20,
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class GoogleAccess(Access):
             "fs.gs.impl": f"{_CONNECTOR}.GoogleHadoopFileSystem",  # Hadoop's own, the default, takes no endpoint
             "fs.AbstractFileSystem.gs.impl": f"{_CONNECTOR}.GoogleHadoopFS",
             "fs.gs.auth.type": "APPLICATION_DEFAULT",
-        }
+        } | {f"fs.gs.{name}": str(size) for name, size in _SIZES.items()}
         if self.credentials_file:
             self._refuse_other_file()
             found |= {

@@ -16,7 +16,8 @@ from nightjar.ingestion.session import common_settings, started
 from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.rules.errors import NightjarError
 
-session = started(common_settings(SparkConfig("local[1]", "512m"), Path(sys.argv[1])), "quiet", NightjarError)
+folder = Path(sys.argv[1])
+session = started(common_settings(SparkConfig("local[1]", "512m"), folder), folder, "quiet", NightjarError)
 print(session.range(3).count())
 session.stop()
 """

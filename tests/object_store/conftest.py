@@ -8,8 +8,10 @@ from tests.support.azure_store import AzureServer
 from tests.support.google_store import GoogleServer
 from tests.support.object_store import ObjectStore, S3Server
 
+KINDS: tuple[type[ObjectStore], ...] = (S3Server, AzureServer, GoogleServer)
 
-@pytest.fixture(scope="session", params=[S3Server, AzureServer, GoogleServer], ids=lambda kind: kind.name)
+
+@pytest.fixture(scope="session", params=KINDS, ids=lambda kind: kind.name)
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """The server, started when the first test asks for it."""
     kind: type[ObjectStore] = request.param

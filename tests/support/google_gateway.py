@@ -2,10 +2,10 @@
 
 How it works: the emulator keeps the objects and decides on preconditions, which it does for uploads in one request of
 Google's JSON interface. The gateway turns the other ways to upload into that request: single and multipart uploads by
-the XML interface (obstore, delta-rs and Polars), and resumable ones (Spark's connector). It leaves out of a listing
-what sorts before the name that the client starts after, which the emulator does not, and names a missing bucket as
-Google does. Every request needs a token that the account's key has signed, or that was given for such a one. All else
-is passed on as it is.
+the XML interface (obstore, delta-rs and Polars), and resumable ones (Spark's connector), which also moves objects. It
+leaves out of a listing what sorts before the name that the client starts after, which the emulator does not, and names
+a missing bucket as Google does. Every request needs a token that the account's key has signed, or that was given for
+such a one. All else is passed on as it is.
 
 It is a process of its own, because some calls of delta-rs hold Python's lock while they wait for it.
 
@@ -26,7 +26,7 @@ from html import unescape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -47,6 +47,7 @@ _HOP = {
 }
 _BOUNDARY = "nightjar-part"
 _CONTENTS = re.compile(r"<Contents><Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
+_MOVE = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/moveTo/o/([^/]+)")
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
@@ -139,6 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._more(rest, content)
         if asked.get("uploadType") == "resumable":
             return self._begun(rest, asked, content)
+        if move := _MOVE.fullmatch(url.path):
+            return self._moved(*(unquote(each) for each in move.groups()), asked.get("ifGenerationMatch"))
         if first in _JSON:
             return self._passed_on(content)
         return self._xml(first, unquote(rest), asked, content)
@@ -218,6 +221,17 @@ class _Handler(BaseHTTPRequestHandler):
         body = head.encode() + content + f"\r\n--{_BOUNDARY}--\r\n".encode()
         path = f"/upload/storage/v1/b/{bucket}/o?{urlencode(asked)}"
         return self._asked("POST", path, body, {"Content-Type": f"multipart/related; boundary={_BOUNDARY}"})
+
+    def _moved(self, bucket: str, name: str, to: str, condition: str | None) -> _Answer:
+        """Not at once, as at Google; whether the new name is free is decided by the emulator."""
+        place = f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
+        held = self._asked("GET", f"{place}?alt=media", b"", {})
+        if held.status != 200:
+            return held
+        done = self._inserted(bucket, to, held.content, condition)
+        if done.status == 200:
+            self._asked("DELETE", place, b"", {})
+        return done
 
     def _passed_on(self, content: bytes) -> _Answer:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
