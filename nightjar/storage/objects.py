@@ -1,8 +1,9 @@
 """An object or a folder of objects in an object store, with the part of pathlib's interface that is used here.
 
-A write is a single PUT, so an object is complete or absent, and everybody sees it at once. A folder is the objects
-whose keys begin with its own; it exists as long as one of them does. An object without content is not listed: Hadoop
-writes such as marks of folders, and stores with folders of their own list them like that.
+A write is one request, or an upload in parts that counts once it is whole, so an object is complete or absent, and
+everybody sees it at once. A folder is the objects whose keys begin with its own; it exists as long as one of them
+does. An object without content is not listed: Hadoop writes such as marks of folders, and stores with folders of their
+own list them like that.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 import configparser
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from nightjar.configuration.settings import load_settings
+from nightjar.jvm.jars import jars
 from nightjar.rules.errors import SettingsError
 from nightjar.storage.access import Access
 from nightjar.storage.paths import access_of, place_of
@@ -133,6 +135,25 @@ def test_without_a_file_google_takes_its_usual_chain() -> None:
     assert found is not None
     assert found.client_options() == {}
     assert found.hadoop_settings()["spark.hadoop.fs.gs.auth.type"] == "APPLICATION_DEFAULT"
+
+
+@pytest.mark.parametrize("url", [S3, AZURE, GOOGLE])
+def test_the_classes_that_spark_is_told_of_are_in_the_jars(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of identities, which no test can use."""
+    (tmp_path / "key").write_text('{"type": "service_account"}' if url == GOOGLE else "[default]\naccount_key = a2V5\n")
+    named = set()
+    for options in ({}, {"credentials_file": str(tmp_path / "key")}):
+        found = access_of(place_of(url, options))
+        assert found is not None
+        named |= {*found.hadoop_settings().values(), found.checkpoint_manager or ""}
+        monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", "/var/run/token")
+        named |= set(found.hadoop_settings().values())
+    held = {name for jar in jars(found.jars) for name in ZipFile(jar).namelist()}
+    classes = {name for name in named if name.startswith(("org.", "com.", "software."))}
+    assert len(classes) == 2
+    assert {f"{name.replace('.', '/')}.class" for name in classes} <= held
 
 
 def test_a_missing_file_of_credentials_is_named() -> None:

@@ -1,5 +1,6 @@
 """Upkeep and erasure of a table in a real store: files that no commit names are found there too."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 
 import polars as pl
@@ -15,6 +16,7 @@ from nightjar.storage.paths import AnyPath
 from tests.support.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow
+RECORD = dict.fromkeys(QUARANTINE.columns) | {"arrival_date": date(2026, 1, 1)}
 
 
 def files(root: AnyPath) -> set[str]:
@@ -26,9 +28,8 @@ def test_files_that_no_commit_names_are_deleted_from_a_store(store: ObjectStore)
     """By upkeep once they are old, by an erasure at once."""
     root = store.place("upkeep")
     delta.make(root, QUARANTINE)
-    record = dict.fromkeys(QUARANTINE.columns) | {"arrival_date": date(2026, 1, 1)}
     for number in range(3):
-        delta.add(root, QUARANTINE, pa.Table.from_pylist([record], QUARANTINE.arrow), "archive", number)
+        delta.add(root, QUARANTINE, pa.Table.from_pylist([RECORD], QUARANTINE.arrow), "archive", number)
     (root / QUARANTINE.name / "arrival_date=2026-01-01" / "killed.parquet").write_bytes(b"rows")
     kept = maintain(root, QUARANTINE, first=None, unused=timedelta(days=7))
     assert kept is not None
@@ -37,3 +38,14 @@ def test_files_that_no_commit_names_are_deleted_from_a_store(store: ObjectStore)
     assert scan(root, QUARANTINE).select(pl.len()).collect().item() == 3
     assert purge(root, QUARANTINE) == 4
     assert files(root) == {uri.rpartition("/")[2] for uri in delta.opened(root, QUARANTINE).file_uris()}
+
+
+def test_writers_at_once_lose_no_rows(store: ObjectStore) -> None:
+    """A commit is written on the condition that there is none of its number; who comes second takes the next one."""
+    root = store.place("at-once")
+    delta.make(root, QUARANTINE)
+    rows = pa.Table.from_pylist([RECORD], QUARANTINE.arrow)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: delta.add(root, QUARANTINE, rows, f"writer {number}", 1), range(8)))
+    assert scan(root, QUARANTINE).select(pl.len()).collect().item() == 8
+    assert delta.version(root, QUARANTINE) == 8
