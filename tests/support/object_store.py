@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 from nightjar.jvm.jars import PROJECT, jars, java
 from nightjar.processes.process import ManagedProcess, free_port
 from nightjar.rules.errors import NightjarError
-from nightjar.storage.access import Access
 from nightjar.storage.objects import ObjectPath, StorageError
 from nightjar.storage.paths import checked, place_of
 
@@ -67,10 +66,6 @@ class ObjectStore(ABC):
     def options(self) -> dict[str, str]:
         """The setting `storage_options`."""
         return {"endpoint": self.endpoint, "credentials_file": str(self.credentials)}
-
-    @property
-    def access(self) -> Access:
-        return self.place("any").access
 
     def place(self, name: str, *, bucket: str = BUCKET, **options: str) -> ObjectPath:
         """A folder of a test's own, with some of the options changed."""
