@@ -11,7 +11,7 @@ import pytest
 from nightjar.jvm.jars import PROJECT
 from tests.support.object_store import ObjectStore
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_spark_shares_tables_and_resumes_queries(store: ObjectStore, tmp_path: Path) -> None:
