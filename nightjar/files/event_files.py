@@ -21,7 +21,7 @@ from nightjar.files.quotes import open_quote
 from nightjar.rules.derived import with_derived
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.event_values import JsonNumber, mistake, typed
-from nightjar.rules.events import Rejection, parse_recorded, recorded_table
+from nightjar.rules.events import Reason, Rejection, parse_recorded, recorded_table
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import NO_ZONE, SECONDS_AS_MILLISECONDS, iso_text
@@ -202,6 +202,8 @@ def _json_lines(path: Path, reading: _Reading, _: Mapping[str, str | None]) -> p
                 continue
             where = f"{path}: line {number}"
             event = parse_recorded(record, reading.stream, reading.zone)
+            if isinstance(event, Rejection) and event.reason is Reason.IGNORED:
+                continue
             if isinstance(event, Rejection):
                 remedy = _ZONE_REMEDY if NO_ZONE in event.detail else "Fix or remove the line"
                 raise EventsError(f"{event.reason}: {event.detail}", where=where, remedy=remedy)

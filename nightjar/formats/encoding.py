@@ -86,7 +86,8 @@ class Encoder:
             return Encoded(raw)
         if not isinstance(content, dict):
             return Encoded(raw)
-        key, headers = content.pop(KEY, None), content.pop(HEADERS, None) or {}
+        key, headers = content.pop(KEY, None), content.pop(HEADERS, None)
+        headers = headers if isinstance(headers, dict) else {}
         return Encoded(
             self._value(content),
             None if key is None else str(key).encode(),

@@ -21,7 +21,7 @@ from nightjar.rules.encodings import Envelope
 from nightjar.rules.envelopes import EnvelopeError, NoEventError, unwrapped
 from nightjar.rules.errors import printable, shortened
 from nightjar.rules.event_values import JsonNumber, mistake, text_mistake, too_long, typed, typed_text
-from nightjar.rules.field_paths import ABSENT, BLOCKED, HEADERS
+from nightjar.rules.field_paths import ABSENT, BLOCKED, HEADERS, KEY
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.types import Kind
@@ -125,9 +125,11 @@ def parse_recorded(
         except ValueError as failure:
             return Rejection(Reason.NOT_JSON, _short(str(failure)))
     if stream.encoding.envelope is not None:
-        within = beside if beside is not None else fields if isinstance(fields, dict) else {}
+        if beside is None and isinstance(fields, dict):
+            beside = {name: fields[name] for name in (KEY, HEADERS) if name in fields}
         try:
-            fields = unwrapped(fields, within.get(HEADERS) or {}, stream.encoding)
+            headers = (beside or {}).get(HEADERS)
+            fields = unwrapped(fields, headers if isinstance(headers, dict) else {}, stream.encoding)
         except NoEventError as why:
             return Rejection(Reason.IGNORED, str(why))
         except EnvelopeError as why:

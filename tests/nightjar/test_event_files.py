@@ -456,3 +456,17 @@ def test_a_number_that_is_none_is_null_in_a_time_too(tmp_path: Path) -> None:
     columns = {"id": ["1", "2"], "at": [NOON] * 2, "seen": [1767614400.0, float("nan")]}
     pq.write_table(pa.table(columns), tmp_path / "events.parquet")
     assert read_events(tmp_path / "events.parquet", stream)["seen"].to_pylist() == [NOON, None]
+
+
+def test_lines_whose_envelope_says_that_they_are_no_events_are_left_out(tmp_path: Path) -> None:
+    """As the stream leaves them out; the key and the headers stand in the line itself."""
+    fields = {"id": {"type": "string", "from": "$change.lsn"}, "at": "timestamp", "key": "int64", "tenant": "string"}
+    places = {"key": {"type": "int64", "from": "$key"}, "tenant": {"type": "string", "from": "$headers.tenant"}}
+    body = {"event_id": "id", "event_time": "at", "entities": ["id"], "envelope": "debezium", "fields": fields | places}
+    stream = streams_from_mapping({"s": body}, "test")["s"]
+    row = {"at": "2026-01-05T12:00:00Z"}
+    changes = [{"op": op, "before": row, "after": row, "lsn": at} for at, op in enumerate("cdtr")]
+    lines = [json.dumps({**change, "$key": "7", "$headers": {"tenant": "a"}}) for change in changes]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines))
+    found = read_events(tmp_path / "events.jsonl", stream).to_pylist()
+    assert [(event["id"], event["key"], event["tenant"]) for event in found] == [("0", 7, "a"), ("3", 7, "a")]
