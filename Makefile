@@ -59,7 +59,7 @@ $(STAMP):
 
 # The image's flask-appbuilder wants an older python-dateutil.
 lock: setup
-	@$(COMPILE) $(LOCK) pyproject.toml --extra airflow --group dev -o requirements.lock
+	@$(COMPILE) $(LOCK) pyproject.toml --extra airflow --extra postgres --group dev -o requirements.lock
 	@$(COMPILE) --no-annotate $(LOCK) pyproject.toml deploy/image/requirements.in -c <($(PINS) | grep -v ^python-dateutil=) \
 	  -o deploy/image/requirements.lock
 

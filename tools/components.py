@@ -92,8 +92,8 @@ def components() -> list[Component]:
 
 def _packages() -> Iterator[Component]:
     declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    given = [*declared["dependencies"], *declared["optional-dependencies"]["airflow"]]
-    wanted = [(Requirement(each), "") for each in given]
+    given = [declared["dependencies"], *declared["optional-dependencies"].values()]
+    wanted = [(Requirement(each), "") for some in given for each in some]
     seen: set[tuple[str, str]] = set()
     names: set[str] = set()  # normalised
     while wanted:

@@ -98,6 +98,8 @@ ALERT = RecordType(
     {column.name: _member(column) for column in ALERT_SCHEMA} | _OF_THE_RECORD,
     _is_alert,
 )
+# The members that every valid record has, whichever release wrote it; another may be missing or null.
+ALWAYS_THERE = frozenset({*ALERT_SCHEMA.names, "source"})
 # The members that an alert's id is a hash of.
 _NAMING = ("rule_id", "rule_version", "event_id", "event_time", "group")
 _NUMBERS = tuple(column.name for column in ALERT_SCHEMA if _KINDS[column.type] is Kind.INT64)

@@ -107,6 +107,11 @@ class Reader:
         """How many records there are from the current position to the current end, at the most."""
         return sum(end - self._client.position(place) for place, end in self.ends().items())
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset of each partition that is read next."""
+        with explained(self._settings, f"reading {', '.join(self._topics)}"):
+            return {place: self._client.position(place) for place in self._places}
+
     def last(self, count: int) -> list[KafkaRecord]:
         """The last `count` records of every partition."""
         ends = self.ends()

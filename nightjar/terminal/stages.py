@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from threading import Event
 from typing import Any
 
 from nightjar.terminal.console import SafeConsole, line, progress_console
@@ -60,3 +61,16 @@ def terminated_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def stop_requested() -> Iterator[Event]:
+    """An event that SIGTERM and Ctrl-C set inside the block, for what ends by itself once its work is whole."""
+    stop = Event()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
+    try:
+        yield stop
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

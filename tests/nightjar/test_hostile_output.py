@@ -256,6 +256,13 @@ def _tail(ground: Ground) -> list[str]:
     return ["alerts", "tail", "--from-beginning", "--count", "1"]
 
 
+def _forward(ground: Ground) -> list[str]:
+    """The file is there, but with an address that nothing answers."""
+    file = Path(ground.file("postgres", f"host='{HOSTILE.replace(chr(10), '')}'"))
+    file.chmod(0o600)
+    return ["alerts", "forward", "--postgres", str(file)]
+
+
 def _case(ground: Ground) -> list[str]:
     when = {"transaction_id": "t1", "event_time": "1m", "terminal_id": "m", "amount": 5}
     steps = [
@@ -322,6 +329,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "jars": [Scenario(_no_java, 2, shown="no java found")],
     "airflow": [Scenario(_taken_port, 2, shown=printable(NAME))],
+    "alerts forward": [Scenario(_forward, 2, shown=printable(NAME))],
     "alerts tail": [Scenario(_tail, 0, kafka=True)],
     "archive": [Scenario(_locked("archive"), 2, shown=printable(NAME))],
     "backfill": [

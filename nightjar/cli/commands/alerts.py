@@ -1,23 +1,20 @@
-"""`nightjar alerts tail`: shows alerts as they arrive."""
+"""`nightjar alerts`: shows alerts as they arrive, and forwards them to other systems."""
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nightjar.cli.context import Context
+from nightjar.rules.errors import SettingsError
 
-app = typer.Typer(name="alerts", help="Show the job's alerts.", no_args_is_help=True)
+app = typer.Typer(name="alerts", help="Show or forward the job's alerts.", no_args_is_help=True)
 
 
 def register(main: typer.Typer) -> None:
     """Add the commands."""
     main.add_typer(app)
-
-
-@app.callback()
-def _group() -> None:
-    """Keep the group while it has one command."""
 
 
 @app.command()
@@ -91,3 +88,47 @@ def tail(
             shown += 1
             if shown == count:
                 return
+
+
+@app.command()
+def forward(
+    postgres: Annotated[
+        Path,
+        typer.Option(
+            help="File that holds the connection string of a PostgreSQL database, readable by its owner only.",
+            show_default=False,
+        ),
+    ],
+    table: Annotated[
+        str, typer.Option(help="The table, NAME or SCHEMA.NAME; it is created if it is missing.")
+    ] = "nightjar_alerts",
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="Stop where the alerts end at the start, instead of waiting for more.")
+    ] = False,
+) -> None:
+    """Forward alerts to a table in PostgreSQL, until Ctrl-C or SIGTERM.
+
+    The table has the latest revision of each alert, exactly once. docs/how-to/forward-alerts.md has the columns and
+    the rights that it needs. Values of sensitive fields are forwarded as they are.
+    """
+    from nightjar.operations.alert_forwarding import forward
+    from nightjar.terminal.console import counted
+    from nightjar.terminal.stages import stop_requested
+
+    try:
+        from nightjar.operations.alert_table import AlertTable, connection_string
+    except ModuleNotFoundError as missing:
+        remedy = 'Install the extra: pip install "nightjar[postgres]"'
+        raise SettingsError(f"the package {missing.name} is missing", where="--postgres", remedy=remedy) from None
+
+    context = Context()
+    context.log_as_configured()
+    topic = context.settings.alerts_topic
+    with (
+        stop_requested() as stop,
+        AlertTable(connection_string(postgres), table, topic) as target,
+    ):
+        context.progress.print(f"Forwarding {topic} to the table {table}")
+        done = forward(context.settings, target, stop, until_end=until_end)
+    skipped = done.skipped.counts.total()
+    context.progress.print(f"Forwarded {counted(done.alerts, 'record')}, skipped {skipped:,} that are no alerts")
