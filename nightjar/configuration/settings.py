@@ -169,7 +169,7 @@ class Settings(BaseSettings):
     kafka_password_file: LocalPath | None = Field(
         None, description="File that holds the password of `kafka_username`, readable by its owner only."
     )
-    schema_registry: Annotated[str, Field(pattern=r"^(https?://[^\\s@]+)?$")] = Field(
+    schema_registry: Annotated[str, Field(pattern=r"^(https?://[^\s@]+)?$")] = Field(
         "",
         description="URL of the schema registry, by Confluent's interface, for streams in Avro or Protobuf without a "
         "schema file. Each schema is asked for once and kept in the lake.",

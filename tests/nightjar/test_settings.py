@@ -111,6 +111,26 @@ def test_a_path_is_taken_as_it_is(given: str) -> None:
     assert load_settings(lake_dir=given).lake == Path(given)
 
 
+@pytest.mark.parametrize(
+    ("url", "is_valid"),
+    [
+        ("", True),
+        ("https://schemas.example:8081/apis/ccompat/v7", True),
+        ("http://schema-registry", True),
+        ("schemas:8081", False),
+        ("https://user:word@schemas", False),
+        ("https://schemas /x", False),
+    ],
+)
+def test_a_registry_has_a_url_without_a_login(url: str, is_valid: bool) -> None:
+    """Its login is in a file."""
+    if is_valid:
+        assert load_settings(schema_registry=url).schema_registry == url
+        return
+    with pytest.raises(SettingsError, match="schema_registry"):
+        load_settings(schema_registry=url)
+
+
 def test_unknown_name_in_the_file_is_refused() -> None:
     """A mistyped name in nightjar.toml is not ignored."""
     Path("nightjar.toml").write_text("bucket = 7\n")
