@@ -172,7 +172,7 @@ class Settings(BaseSettings):
     schema_registry: Annotated[str, Field(pattern=r"^(https?://[^\s@]+)?$")] = Field(
         "",
         description="URL of the schema registry, by Confluent's interface, for streams in Avro or Protobuf without a "
-        "schema file. Each schema is asked for once and kept in the lake.",
+        "schema file, and for `nightjar alerts forward --avro`. Each schema is asked for once and kept in the lake.",
     )
     schema_registry_login_file: LocalPath | None = Field(
         None, description="File that holds user:password for the registry, readable by its owner only."

@@ -1,4 +1,4 @@
-"""Asks a schema registry with Confluent's interface for schemas by their ids.
+"""Asks a schema registry with Confluent's interface for schemas by their ids, and registers schemas of our own.
 
 It is asked once for each id, and what it answered is kept (formats/schemas.py).
 """
@@ -13,15 +13,18 @@ from urllib.parse import quote
 
 import httpx
 
-from nightjar.formats.errors import RegistryError
+from nightjar.formats.errors import RegistryError, SchemaError
 from nightjar.rules.encodings import Format
+from nightjar.rules.errors import shortened
 
 _SECONDS = 5.0
 # Waits between attempts.
 _AGAIN = (0.2, 1.0, 3.0)
 _MAX_BYTES = 4 << 20
 _MAX_REFERENCES = 100
-_NOT_FOUND = 404
+# Answers that say something about what was asked for.
+_NOT_FOUND, _INCOMPATIBLE, _INVALID = 404, 409, 422
+_REFUSED = (401, 403)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,31 @@ class Registry:
         schema = self.schema(number)
         return None if schema is None else (number, schema)
 
+    def register(self, subject: str, schema: str) -> int:
+        """Add a schema of Avro to a subject, if it is not there yet; its id.
+
+        Raises:
+            RegistryError: the registry cannot be reached, or this login may not do that.
+            SchemaError: the subject has another schema, with which this one is not compatible.
+        """
+        content = {"schema": schema, "schemaType": "AVRO"}
+        with self._client() as client:
+            answer = self._ask(client, "POST", f"/subjects/{quote(subject, safe='')}/versions", content)
+        if answer.status_code in (_INCOMPATIBLE, _INVALID):
+            said = shortened(str(self._object(answer).get("message", "")))
+            raise SchemaError(
+                f"the registry refuses the schema ({answer.status_code} {said})",
+                where=subject,
+                remedy="The subject has a schema that this one is not compatible with: name another topic, or allow it",
+            )
+        if answer.status_code in _REFUSED:
+            remedy = "Give schema_registry_login_file a login that may write"
+            raise self._error(f"this login may not register a schema for {subject}", remedy)
+        number = self._object(answer).get("id") if answer.is_success else None
+        if not isinstance(number, int):
+            raise self._error(f"it answers {answer.status_code}")
+        return number
+
     def _add_references(self, client: httpx.Client, schema: dict[str, Any], found: dict[str, str]) -> None:
         for reference in schema.get("references") or ():
             name, subject, version = (reference.get(key) for key in ("name", "subject", "version"))
@@ -98,19 +126,26 @@ class Registry:
         return httpx.Client(auth=login, verify=verify, timeout=_SECONDS, headers=headers, trust_env=False)
 
     def _get(self, client: httpx.Client, place: str) -> dict[str, Any] | None:
+        answer = self._ask(client, "GET", place)
+        if answer.status_code == _NOT_FOUND:
+            return None
+        if not answer.is_success:
+            raise self._error(f"it answers {answer.status_code}")
+        return self._object(answer)
+
+    def _ask(self, client: httpx.Client, method: str, place: str, content: Any = None) -> httpx.Response:
+        """Its answer, whatever it says about the request. Repeating a request has no effect."""
         why = ""
         for wait in (*_AGAIN, None):
             try:
-                answer = client.get(self.url.rstrip("/") + place)
+                answer = client.request(method, self.url.rstrip("/") + place, json=content)
             except httpx.HTTPError as failure:
                 why = str(failure) or type(failure).__name__
             else:
-                if answer.status_code == _NOT_FOUND:
-                    return None
-                if answer.is_success and len(answer.content) <= _MAX_BYTES:
-                    return self._object(answer)
+                if len(answer.content) <= _MAX_BYTES and (answer.is_success or answer.is_client_error):
+                    return answer
                 why = f"it answers {answer.status_code}"
-                if answer.is_client_error or answer.is_success:
+                if answer.is_success or answer.is_client_error:
                     break
             if wait is not None:
                 time.sleep(wait)

@@ -38,7 +38,7 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
     arrival = {"message.timestamp.type": "CreateTime" if settings.arrival == "producer" else "LogAppendTime"}
     # An arrival set by the producer may be years ago: retention by time would delete the record immediately.
     events = {"retention.ms": FOREVER if settings.arrival == "producer" else _ms(settings.event_retention)}
-    answers = {"message.timestamp.type": "LogAppendTime", "retention.ms": _ms(settings.alert_retention)}
+    answers = _answers(settings)
     # The history is needed: rule messages and answers are never compacted, and one partition keeps their order.
     rules = {"cleanup.policy": "delete", "retention.ms": FOREVER, "retention.bytes": FOREVER}
     return [
@@ -70,22 +70,48 @@ def ensure(settings: Settings, streams: Iterable[Stream], only: Collection[str] 
     """
     wanted = [topic for topic in topics(settings, streams) if only is None or topic.name in only]
     with admin(settings) as client, explained(settings, "creating the topics"):
-        existing = set(client.list_topics())
-        missing = {
-            topic.name: {
-                "num_partitions": topic.partitions,
-                "replication_factor": settings.replication_factor,
-                "configs": topic.config,
-            }
-            for topic in wanted
-            if topic.name not in existing
-        }
-        if missing:
-            answers = client.create_topics(missing, raise_errors=False)["topics"]
-            _refuse_failed(answers, settings)
-            client.wait_for_topics(list(missing))
-        _refuse_unfit(client, [topic for topic in wanted if topic.name in existing], settings)
+        missing = _create_missing(client, wanted, settings)
+        _refuse_unfit(client, [topic for topic in wanted if topic.name not in missing], settings)
         warn_of_few_replicas(client, [topic.name for topic in wanted])
+    return missing
+
+
+def of_alerts(settings: Settings, name: str) -> Topic:
+    """A topic for copies of the alerts, with the settings that theirs has."""
+    return Topic(name, settings.partitions, _answers(settings))
+
+
+def create(settings: Settings, topic: Topic) -> None:
+    """Create a topic that is not one of nightjar's own, if it is missing; it has a leader then.
+
+    Raises:
+        KafkaError: no broker responds, or it cannot be created.
+    """
+    with admin(settings) as client, explained(settings, f"creating topic {topic.name}"):
+        _create_missing(client, [topic], settings)
+        warn_of_few_replicas(client, [topic.name])
+
+
+def _answers(settings: Settings) -> dict[str, str]:
+    return {"message.timestamp.type": "LogAppendTime", "retention.ms": _ms(settings.alert_retention)}
+
+
+def _create_missing(client: kafka.KafkaAdminClient, wanted: Iterable[Topic], settings: Settings) -> list[str]:
+    """Create those that are missing, and return their names once each has a leader."""
+    existing = set(client.list_topics())
+    missing = {
+        topic.name: {
+            "num_partitions": topic.partitions,
+            "replication_factor": settings.replication_factor,
+            "configs": topic.config,
+        }
+        for topic in wanted
+        if topic.name not in existing
+    }
+    if missing:
+        answers = client.create_topics(missing, raise_errors=False)["topics"]
+        _refuse_failed(answers, settings)
+        client.wait_for_topics(list(missing))
     return list(missing)
 
 

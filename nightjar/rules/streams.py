@@ -31,7 +31,7 @@ RESERVED_FIELDS = frozenset(
 )
 
 STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _KEYS = (
     *("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", *ENCODING_KEYS, "fields"),
 )
@@ -258,7 +258,7 @@ class _Declaration:
                     f"Let only other fields be sensitive; an {key} should say nothing about a person",
                 )
         topic = self.body.get("topic", self.name)
-        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        if not isinstance(topic, str) or not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             raise self.error("topic", f"{topic!r} is not a Kafka topic name", "Use letters, digits, '.', '_' and '-'")
         return Stream(
             self.name,

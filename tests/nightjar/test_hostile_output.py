@@ -329,7 +329,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "jars": [Scenario(_no_java, 2, shown="no java found")],
     "airflow": [Scenario(_taken_port, 2, shown=printable(NAME))],
-    "alerts forward": [Scenario(_forward, 2, shown=printable(NAME))],
+    "alerts forward": [
+        Scenario(_forward, 2, shown=printable(NAME)),
+        Scenario(lambda _: ["alerts", "forward", "--avro", HOSTILE], 2),
+    ],
     "alerts tail": [Scenario(_tail, 0, kafka=True)],
     "archive": [Scenario(_locked("archive"), 2, shown=printable(NAME))],
     "backfill": [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from kafka.admin import ACL, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePattern, ResourceType
 
 from nightjar.backfill.run import run_all
 from nightjar.configuration.backfill import backfill_config
@@ -22,17 +23,19 @@ from nightjar.configuration.settings import Settings
 from nightjar.deployment.certificates import Authority
 from nightjar.kafka import rule_topics
 from nightjar.kafka.acls import Role
-from nightjar.kafka.clients import producer
+from nightjar.kafka.clients import admin, producer
 from nightjar.kafka.readers import Reader
 from nightjar.lake.archive import archive
 from nightjar.lake.config import LakeError
 from nightjar.operations.backfill_requests import request_of
 from nightjar.rules.streams import SHIPPED, Stream, load_streams
 from nightjar.rules.timestamps import iso_text, parse_timestamp
+from tests.support.alert_records import alert
 from tests.support.command import run
 from tests.support.job_host import CaseRun
 from tests.support.metrics_process import running
 from tests.support.nights import DAY
+from tests.support.schema_registry import schema_registry
 from tests.support.secure_broker import SecureKafka
 
 if TYPE_CHECKING:
@@ -190,6 +193,29 @@ def test_metrics_need_a_reader_only(site: Site) -> None:
     environment = site.environment(site.settings(Role.READERS))
     with running(site.folder, settings=environment["NIGHTJAR_SETTINGS"]) as exporter:
         exporter.await_value("nightjar_kafka_up", 1)
+
+
+def test_alerts_are_forwarded_with_the_rights_that_the_guide_names(site: Site) -> None:
+    """docs/how-to/forward-alerts.md: without the group's the error says so."""
+    topic, reader = "alerts-avro", site.settings(Role.READERS)
+    principal = f"User:{reader.kafka_username}"
+
+    def grant(kind: ResourceType, name: str, *operations: ACLOperation) -> None:
+        pattern = ResourcePattern(kind, name, ACLResourcePatternType.LITERAL)
+        with admin(site.broker.settings) as client:
+            client.create_acls([ACL(principal, "*", each, ACLPermissionType.ALLOW, pattern) for each in operations])
+
+    with schema_registry(asks_for_login=False) as registry:
+        given = site.environment(reader) | {"NIGHTJAR_SCHEMA_REGISTRY": registry.url}
+        command = ("alerts", "forward", "--avro", topic, "--until-end")
+        assert f"topic {topic} cannot be created" in run(*command, code=2, environment=given).stderr
+        grant(ResourceType.TOPIC, topic, ACLOperation.WRITE, ACLOperation.DESCRIBE, ACLOperation.CREATE)
+        refused = run(*command, code=2, environment=given).stderr
+        assert f"reading the offsets of group nightjar-forward-{topic} is not allowed to this login" in refused
+        grant(ResourceType.GROUP, f"nightjar-forward-{topic}", ACLOperation.READ)
+        with producer(site.settings(Role.JOB)) as client:
+            client.send(reader.alerts_topic, json.dumps(alert("forwarded")).encode(), key=b"k").get()
+        assert "Forwarded 1 record" in run(*command, environment=given).stderr
 
 
 def test_events_can_be_replayed_by_who_may_only_send(site: Site) -> None:

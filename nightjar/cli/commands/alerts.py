@@ -2,12 +2,16 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nightjar.cli.context import Context
 from nightjar.rules.errors import SettingsError
+
+if TYPE_CHECKING:
+    from nightjar.operations.alert_table import AlertTable
+    from nightjar.operations.alert_topic import AlertTopic
 
 app = typer.Typer(name="alerts", help="Show or forward the job's alerts.", no_args_is_help=True)
 
@@ -93,42 +97,58 @@ def tail(
 @app.command()
 def forward(
     postgres: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            help="File that holds the connection string of a PostgreSQL database, readable by its owner only.",
+            help="To a database: the file that holds its connection string, readable by its owner only.",
             show_default=False,
         ),
-    ],
+    ] = None,
     table: Annotated[
-        str, typer.Option(help="The table, NAME or SCHEMA.NAME; it is created if it is missing.")
+        str, typer.Option(help="The table there, NAME or SCHEMA.NAME; it is created if it is missing.")
     ] = "nightjar_alerts",
+    avro: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="To this topic, in Avro, with a schema in `schema_registry`; it is created if it is missing.",
+            show_default=False,
+        ),
+    ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop where the alerts end at the start, instead of waiting for more.")
     ] = False,
 ) -> None:
-    """Forward alerts to a table in PostgreSQL, until Ctrl-C or SIGTERM.
+    """Forward alerts to a table in PostgreSQL or to a topic in Avro, until Ctrl-C or SIGTERM.
 
-    The table has the latest revision of each alert, exactly once. docs/how-to/forward-alerts.md has the columns and
-    the rights that it needs. Values of sensitive fields are forwarded as they are.
+    The table has the latest revision of each alert, exactly once; the topic has every record, at least once.
+    docs/how-to/forward-alerts.md has the rights that it needs. Values of sensitive fields are forwarded as they are.
     """
     from nightjar.operations.alert_forwarding import forward
     from nightjar.terminal.console import counted
     from nightjar.terminal.stages import stop_requested
 
+    context = Context()
+    context.log_as_configured()
+    if postgres is not None and avro is None:
+        target: AlertTable | AlertTopic = _alert_table(postgres, table, context.settings.alerts_topic)
+        name = f"table {table}"
+    elif avro is not None and postgres is None:
+        from nightjar.operations import alert_topic
+
+        target, name = alert_topic.AlertTopic(context.settings, context.streams.values(), avro), f"topic {avro}"
+    else:
+        raise SettingsError("needs one target", where="alerts forward", remedy="Give either --postgres or --avro")
+    with stop_requested() as stop, target:
+        context.progress.print(f"Forwarding {context.settings.alerts_topic} to {name}", soft_wrap=True)
+        done = forward(context.settings, target, stop, until_end=until_end)
+    skipped = done.skipped.counts.total()
+    context.progress.print(f"Forwarded {counted(done.alerts, 'record')}, skipped {skipped:,} that are no alerts")
+
+
+def _alert_table(file: Path, table: str, topic: str) -> "AlertTable":
     try:
         from nightjar.operations.alert_table import AlertTable, connection_string
     except ModuleNotFoundError as missing:
         remedy = 'Install the extra: pip install "nightjar[postgres]"'
         raise SettingsError(f"the package {missing.name} is missing", where="--postgres", remedy=remedy) from None
-
-    context = Context()
-    context.log_as_configured()
-    topic = context.settings.alerts_topic
-    with (
-        stop_requested() as stop,
-        AlertTable(connection_string(postgres), table, topic) as target,
-    ):
-        context.progress.print(f"Forwarding {topic} to the table {table}")
-        done = forward(context.settings, target, stop, until_end=until_end)
-    skipped = done.skipped.counts.total()
-    context.progress.print(f"Forwarded {counted(done.alerts, 'record')}, skipped {skipped:,} that are no alerts")
+    return AlertTable(connection_string(file), table, topic)
