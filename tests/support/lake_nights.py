@@ -29,11 +29,13 @@ from nightjar.backfill.publish import publication
 from nightjar.backfill.run import Run
 from nightjar.backfill.upkeep.pending import pending_days
 from nightjar.contracts.json_text import ascii_json
+from nightjar.contracts.quarantine import quarantine_record
 from nightjar.lake.archive import make_tables
 from nightjar.lake.config import LakeConfig
 from nightjar.lake.events import EventReader
 from nightjar.lake.json_topics import JsonReader
-from nightjar.lake.tables import ALERTS, ARCHIVES, LATE_EVENTS, PROGRESS, RULE_STATUS, Table, events_table
+from nightjar.lake.tables import ALERTS, ARCHIVES, LATE_EVENTS, PROGRESS, QUARANTINE, RULE_STATUS, Table, events_table
+from nightjar.rules.events import Rejection, parse_event
 from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds
@@ -61,12 +63,13 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class Sent:
-    """A record of a topic. arrival: µs."""
+    """A record of a topic. arrival: µs; sent_at: its header, µs."""
 
     partition: int
     offset: int
     arrival: int
     value: bytes
+    sent_at: int | None = None
 
 
 @dataclass
@@ -106,11 +109,21 @@ class LakeNights:
         self.stream = replace(self.stream, allowed_lateness=allowed_lateness)
 
     def send(self, events: Iterable[Event]) -> None:
-        """Events, with `arrival`, `partition` and `offset`, to the stream's topic."""
+        """Events, with `arrival`, `partition` and `offset`, to the stream's topic; some have `sent_at`."""
         for each in events:
             value = event_json(self.stream, each).encode()
-            sent = Sent(each["partition"], each["offset"], each["arrival"], value)
+            sent = Sent(each["partition"], each["offset"], each["arrival"], value, each.get("sent_at"))
             self._waiting.setdefault(events_table(self.stream).name, []).append(sent)
+
+    def send_unusable(self, records: Iterable[Sent], at: int) -> None:
+        """Records that are no events to the stream's topic, which the job puts in quarantine at that time (µs)."""
+        for each in records:
+            rejection = parse_event(each.value, self.stream)
+            assert isinstance(rejection, Rejection)
+            place = {"partition": each.partition, "offset": each.offset, "arrival": each.arrival}
+            _, record = quarantine_record(rejection, self.stream, **place, raw=each.value)
+            self._waiting.setdefault(events_table(self.stream).name, []).append(each)
+            self._add(QUARANTINE, at, [record])
 
     def answer(self, answers: Iterable[Record]) -> None:
         """Answers to rule messages."""
@@ -141,7 +154,7 @@ class LakeNights:
 
     def archive(self, until: int) -> None:
         """Bring everything that arrived before then (µs) to the lake."""
-        readers = [(table, JsonReader(table)) for table in (ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS)]
+        readers = [(table, JsonReader(table)) for table in (ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, QUARANTINE)]
         for table, reader in (*readers, (events_table(self.stream), EventReader(self.stream))):
             waiting = self._waiting.get(table.name, [])
             come = [sent for sent in waiting if sent.arrival < until]
@@ -259,7 +272,7 @@ def _batch(records: list[Sent]) -> pa.RecordBatch:
     rows = [
         {
             "value": sent.value,
-            "sent_at": None,
+            "sent_at": sent.sent_at,
             "partition": sent.partition,
             "offset": sent.offset,
             "arrival_time": from_microseconds(sent.arrival),
