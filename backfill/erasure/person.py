@@ -23,6 +23,10 @@ _BETWEEN_VALUES = ", "  # in a measure `values` (S2.4)
 _WORD = re.compile(r"[^\s,;=()\[\]{}\"']+")
 
 
+# Characters of a value that is hardly in a record by chance.
+_TELLING = 4
+
+
 @dataclass(frozen=True)
 class Person:
     """keys: field to the values, as text, that are the person's in every stream that declares the field."""
@@ -73,12 +77,16 @@ class Person:
         try:
             written = json.loads(record)
         except (ValueError, RecursionError):
-            return self.named_in(record.decode(errors="replace"))
+            return self._is_within(record.decode(errors="replace"))
         if isinstance(written, dict):
             named = [(name, value) for name in self.keys for value in _scalars(written, name, places)]
             if named:
                 return any(str(value) in self.keys[name] for name, value in named)
         return any(str(leaf) in self.values for leaf in _leaves(written))
+
+    def _is_within(self, text: str) -> bool:
+        """Whether what is not JSON may have one of the values: in Avro anything may stand beside a text."""
+        return self.named_in(text) or any(value in text for value in self.values if len(value) >= _TELLING)
 
     def masked_json(self, text: str, ids: frozenset[str] = frozenset()) -> str:
         """A JSON text with MASK for each of the values, and of the ids, that is a string in it or part of a measure's

@@ -228,7 +228,11 @@ class _Empty(BaseHTTPRequestHandler):
     """A registry without schemas."""
 
     def do_GET(self) -> None:
-        self.send_error(404)
+        answer = b'{"error_code": 40403, "message": "Schema not found"}'
+        self.send_response(404)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
 
     def log_message(self, *_: object) -> None:
         """Nothing: thousands of ids are made up."""

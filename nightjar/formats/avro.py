@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
@@ -21,14 +21,17 @@ from nightjar.rules.types import Kind
 # Times that are numbers of this unit; a field's declaration need not say so.
 _UNITS = {"timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns"}
 _MAX_NESTING = 50
+# Types within a schema, and values that a byte of a list may become: a few bytes could become gigabytes.
+_MAX_NODES, _MAX_VALUES_A_BYTE = 10_000, 20
+_OTHER_TYPES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string", "enum")
 _UNUSABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, fastavro.schema.SchemaParseException)
-_UNDECODABLE = (EOFError, IndexError, KeyError, TypeError, ValueError, ArithmeticError)
+_UNDECODABLE = (EOFError, MemoryError, IndexError, KeyError, TypeError, ValueError, ArithmeticError)
 
 # Bytes of a decimal, and its scale; those of a field have 8, and 18.
 _MAX_DECIMAL = 100
 
 _Found = TypeVar("_Found", int, str)
-_Scalar = Callable[[str, str | None, int, Any], Any]
+_Scalar = Callable[[Mapping[str, Any], Any], Any]
 _Node = str | list[Any] | dict[str, Any]
 
 
@@ -42,14 +45,18 @@ class AvroSchema:
     def __init__(self, text: str, references: Sequence[str] = ()) -> None:
         try:
             written = [json.loads(each) for each in (*references, text)]
-            self._root, self._named = _parsed(written)
-            self.physical: Any = _parsed([_physical(each) for each in written])[0]
+            self._root, self._named = _parsed([_without_errors(each) for each in written])
+            self.physical: Any = _parsed([_physical(_without_errors(each)) for each in written])[0]
             """As fastavro decodes records, and encodes them."""
         except _UNUSABLE as failure:
             raise SchemaError(f"is not a schema of Avro ({type(failure).__name__}: {failure})") from None
         if not isinstance(self._root, dict) or self._root["type"] != "record":
             raise SchemaError("is not of a record, which an event is")
-        self._check(self._root, ())
+        self._nodes = 0
+        try:
+            self._check(self._root, ())
+        except _UNUSABLE as failure:
+            raise SchemaError(f"is not a schema of Avro ({type(failure).__name__}: {failure})") from None
 
     def decode(self, raw: bytes) -> dict[str, Any]:
         """The content of a record.
@@ -79,13 +86,13 @@ class AvroSchema:
             for branch in node:
                 try:
                     return self._written(branch, value, scalar)
-                except (ValueError, TypeError):
+                except (ValueError, TypeError, ArithmeticError):
                     continue
             raise TypeError("none of the union's types has it")
         if node == "null" and value is None:
             return None
         if isinstance(node, str):
-            return scalar(node, None, 0, value)
+            return scalar({"type": node}, value)
         kind = node["type"]
         if kind == "record" and isinstance(value, dict):
             fields = {field["name"]: field for field in node["fields"]}
@@ -98,7 +105,7 @@ class AvroSchema:
             return {key: self._written(node["values"], each, scalar) for key, each in value.items()}
         if kind == "array" and isinstance(value, list):
             return [self._written(node["items"], each, scalar) for each in value]
-        return scalar(kind, node.get("logicalType"), _scale(node) or 0, value)
+        return scalar(node, value)
 
     def types_at(self, steps: Sequence[str | int]) -> Iterator[_Node]:
         """The types, other than null, that the value at these steps can have."""
@@ -131,33 +138,40 @@ class AvroSchema:
                 return inner if isinstance(node, dict) and len(node) == 1 else node
         return node
 
-    def _check(self, node: _Node, around: tuple[str, ...]) -> int:
-        """The fewest bytes of a value. around: the names of the types that it is within."""
+    def _check(self, node: _Node, around: tuple[str, ...]) -> tuple[int, int]:
+        """How few bytes can be a value, and of how many values it then consists at most. around: the names of the
+        types that it is within."""
         node = self._resolved(node)
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise SchemaError(f"has more than {_MAX_NODES:,} fields, with those of types that it uses again")
         if len(around) > _MAX_NESTING:
             raise SchemaError(f"is nested deeper than {_MAX_NESTING} levels")
         if isinstance(node, str):
-            return int(node != "null")
+            return int(node != "null"), 1
         if isinstance(node, list):
-            return min((1 + self._check(branch, (*around, "")) for branch in node), default=1)
+            branches = [self._check(branch, (*around, "")) for branch in node]
+            return max(((1 + size, values) for size, values in branches), key=lambda of: of[1] / of[0], default=(1, 1))
         match node["type"]:
             case "record":
                 if node["name"] in around:
                     raise SchemaError(f"has a type that contains itself, {node['name']}", remedy="Such are not read")
-                return sum(self._check(field["type"], (*around, node["name"])) for field in node["fields"])
+                parts = [self._check(field["type"], (*around, node["name"])) for field in node["fields"]]
+                return sum(size for size, _ in parts), 1 + sum(values for _, values in parts)
             case "array":
-                if not self._check(node["items"], (*around, "")):
-                    raise SchemaError("has a list of elements without bytes", remedy="Such are not read")
-                return 1
+                size, values = self._check(node["items"], (*around, ""))
+                if values > _MAX_VALUES_A_BYTE * size:
+                    raise SchemaError("has a list of elements with too few bytes", remedy="Such are not read")
+                return 1, 1
             case "map":
                 self._check(node["values"], (*around, ""))
-                return 1
+                return 1, 1
             case "fixed":
-                return int(node["size"])
-            case "null":
-                return 0
-            case _:
-                return 1
+                return int(node["size"]), 1
+            case kind if kind in _OTHER_TYPES:
+                return int(kind != "null"), 1
+            case kind:
+                raise SchemaError(f"has the unknown type {kind}")
 
 
 class AvroReader:
@@ -204,6 +218,16 @@ def _parsed(written: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
     return last, named
 
 
+def _without_errors(node: Any) -> Any:
+    """A schema with records in the place of what Avro calls an error, which is one."""
+    if isinstance(node, list):
+        return [_without_errors(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    found = {key: _without_errors(value) for key, value in node.items()}
+    return {**found, "type": "record"} if node.get("type") == "error" and "fields" in node else found
+
+
 def _physical(node: Any) -> Any:
     """A schema whose times are numbers, as in other formats, and whose decimals are bytes: fastavro rounds those that
     have more digits than the schema says."""
@@ -225,8 +249,9 @@ def _scale(node: _Node) -> int | None:
     """The digits after the point of a type of decimals."""
     if not isinstance(node, dict) or node.get("logicalType") != "decimal":
         return None
-    if (scale := int(node.get("scale", 0))) > _MAX_DECIMAL:
-        raise SchemaError(f"has a decimal of scale {scale}", remedy=f"Up to {_MAX_DECIMAL} is read")
+    scale = node.get("scale", 0)
+    if type(scale) is not int or not 0 <= scale <= _MAX_DECIMAL:
+        raise SchemaError(f"has a decimal of scale {scale!r}", remedy=f"0 to {_MAX_DECIMAL} is read")
     return scale
 
 

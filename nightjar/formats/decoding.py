@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from google.protobuf.descriptor import Descriptor
+
 from nightjar.formats.avro import AvroReader, AvroSchema
 from nightjar.formats.errors import SchemaError, UndecodableError
 from nightjar.formats.protobuf import MessageReader, ProtobufSchema, compiled
@@ -166,6 +168,29 @@ def _indexes(raw: bytes) -> tuple[tuple[int, ...], int]:
     return tuple(place for place, _ in places), places[-1][1]
 
 
+def place_of(message: Descriptor) -> bytes:
+    """A message's place in its schema, as `_indexes` reads it."""
+    indexes: list[int] = []
+    within: Descriptor | None = message
+    while within is not None:
+        around = within.containing_type
+        siblings = within.file.message_types_by_name.values() if around is None else around.nested_types
+        indexes.insert(0, list(siblings).index(within))
+        within = around
+    if indexes == [0]:
+        return b"\0"
+    return b"".join(_varint(number) for number in (len(indexes), *indexes))
+
+
+def _varint(number: int) -> bytes:
+    """A number from 0 on, as `_varints` reads it."""
+    left, found = 2 * number, bytearray()
+    while left >= 0x80:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*found, left])
+
+
 def _varints(raw: bytes, at: int) -> Iterator[tuple[int, int]]:
     """Signed numbers of variable length from there on, each with where it ends."""
     while True:
@@ -199,18 +224,28 @@ def schema_of_file(encoding: Encoding) -> AvroSchema | ProtobufSchema:
 
 # What decodes the records of a stream with a schema, by the objects themselves, which are kept with it so that no
 # others get their identity.
-_READERS: dict[tuple[int, int, tuple[int, ...] | None], tuple[Any, Stream, Reader]] = {}
+_READERS: dict[tuple[int, int, tuple[int, ...] | None], tuple[Any, Stream, Reader | SchemaError]] = {}
 
 
 def _kept_reader(schema: AvroSchema | ProtobufSchema, indexes: tuple[int, ...] | None, stream: Stream) -> Reader:
     key = id(schema), id(stream), indexes
     if (kept := _READERS.get(key)) is not None:
-        return kept[2]
-    if isinstance(schema, AvroSchema):
-        reader: Reader = AvroReader(schema, stream)
-    else:
-        reader = MessageReader(schema.message(stream.encoding.message, indexes), stream)
+        return _usable(kept[2])
+    made: Reader | SchemaError
+    try:
+        if isinstance(schema, AvroSchema):
+            made = AvroReader(schema, stream)
+        else:
+            made = MessageReader(schema.message(stream.encoding.message, indexes), stream)
+    except SchemaError as refusal:
+        made = refusal
     if len(_READERS) >= _KEPT:
         _READERS.clear()
-    _READERS[key] = schema, stream, reader
-    return reader
+    _READERS[key] = schema, stream, made
+    return _usable(made)
+
+
+def _usable(made: Reader | SchemaError) -> Reader:
+    if isinstance(made, SchemaError):
+        raise made
+    return made

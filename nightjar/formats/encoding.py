@@ -9,7 +9,8 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -17,13 +18,13 @@ from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 
 from nightjar.formats.avro import AvroSchema
-from nightjar.formats.decoding import schema_of_file
+from nightjar.formats.decoding import place_of, schema_of_file
 from nightjar.formats.errors import SchemaError
 from nightjar.formats.protobuf import ProtobufSchema
 from nightjar.formats.registry import Registry
 from nightjar.formats.schemas import Schema, usable
 from nightjar.rules.encodings import Format
-from nightjar.rules.event_values import JsonNumber
+from nightjar.rules.event_values import EXACT, JsonNumber
 from nightjar.rules.events import read_json
 from nightjar.rules.field_paths import HEADERS, KEY
 from nightjar.rules.streams import Stream
@@ -63,9 +64,9 @@ class Encoder:
                 raise SchemaError("there is no schema", where=subject, remedy="Register it, or declare schema_file")
             number, registered = found
             self._schema = usable(registered, stream.encoding.format)
-            self._header = (
-                b"\0" + number.to_bytes(4, "big") + (b"\0" if isinstance(self._schema, ProtobufSchema) else b"")
-            )
+            self._header = b"\0" + number.to_bytes(4, "big")
+            if isinstance(self._schema, ProtobufSchema):
+                self._header += place_of(self._schema.message(stream.encoding.message))
 
     @property
     def is_needed(self) -> bool:
@@ -81,7 +82,7 @@ class Encoder:
         if not self.is_needed:
             return Encoded(raw)
         try:
-            content = json.loads(raw) if self._schema is None else read_json(raw.decode())
+            content = read_json(raw.decode())
         except ValueError:
             return Encoded(raw)
         if not isinstance(content, dict):
@@ -90,47 +91,69 @@ class Encoder:
         headers = headers if isinstance(headers, dict) else {}
         return Encoded(
             self._value(content),
-            None if key is None else str(key).encode(),
-            tuple((name, b"" if value is None else str(value).encode()) for name, value in headers.items()),
+            None if key is None else _beside(key),
+            tuple((name, b"" if value is None else _beside(value)) for name, value in headers.items()),
         )
 
     def _value(self, content: dict[str, Any]) -> bytes:
         if self._schema is None:
-            return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+            return _json(content).encode(errors="surrogatepass")
         if isinstance(self._schema, AvroSchema):
             return self._header + _avro(self._schema, content)
         return self._header + _protobuf(self._schema, content, self._stream.encoding.message)
+
+
+def _beside(value: Any) -> bytes:
+    """A key or a header: a text as it is."""
+    return (value if isinstance(value, str) else _json(value)).encode(errors="surrogatepass")
+
+
+def _json(value: Any) -> str:
+    """JSON with its numbers as they are written."""
+    if isinstance(value, dict):
+        members = (f"{json.dumps(key, ensure_ascii=False)}:{_json(each)}" for key, each in value.items())
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json, value)) + "]"
+    return str(value) if isinstance(value, JsonNumber) else json.dumps(value, ensure_ascii=False)
 
 
 def _avro(schema: AvroSchema, content: Mapping[str, Any]) -> bytes:
     target = io.BytesIO()
     try:
         fastavro.schemaless_writer(target, schema.physical, schema.written(content, _scalar))
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, InvalidOperation) as failure:
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as failure:
         raise SchemaError(f"the schema does not allow the record: {failure}") from None
     return target.getvalue()
 
 
-def _scalar(kind: str, logical: str | None, scale: int, value: Any) -> Any:
-    """A value of JSON as Avro's type has it; ValueError or TypeError if it has none such."""
-    if value is None or isinstance(value, dict | list):
+def _scalar(node: Mapping[str, Any], value: Any) -> Any:
+    """A value of JSON as Avro's type has it; ValueError, TypeError or ArithmeticError if it has none such."""
+    kind, logical = node["type"], node.get("logicalType")
+    is_number = isinstance(value, JsonNumber)
+    if not isinstance(value, str | bool):
         raise TypeError(f"no {kind}")
-    if logical in _PER_SECOND and not isinstance(value, JsonNumber):
-        instant = parse_timestamp(value, zone_required=True)
+    if logical in _PER_SECOND and not is_number:
+        instant = parse_timestamp(value, zone_required=True) if isinstance(value, str) else None
         if instant is None:
             raise ValueError("no time")
         return instant * _PER_SECOND[logical] // _MICROSECONDS
-    if logical == "decimal":
-        number = int(Decimal(value).scaleb(scale))
-        return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+    if logical == "date" and not is_number:
+        return date.fromisoformat(str(value))
+    if logical == "decimal" and isinstance(value, str):
+        number = Decimal(value).scaleb(int(node.get("scale", 0)), EXACT)
+        if number != int(number):
+            raise ValueError("no decimal of so few digits")
+        size = node["size"] if kind == "fixed" else int(number).bit_length() // 8 + 1
+        return int(number).to_bytes(size, "big", signed=True)
     match kind:
         case "boolean" if isinstance(value, bool):
             return value
-        case "int" | "long" if isinstance(value, JsonNumber):
+        case "int" | "long" if is_number:
             return int(value)
-        case "float" | "double" if isinstance(value, JsonNumber):
+        case "float" | "double" if is_number:
             return float(value)
-        case "string" | "enum" if isinstance(value, str) and not isinstance(value, JsonNumber):
+        case "string" | "enum" if isinstance(value, str) and not is_number:
             return str(value)
     raise TypeError(f"no {kind}")
 

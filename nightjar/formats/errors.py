@@ -13,5 +13,9 @@ class RegistryError(NightjarError):
     """The schema registry cannot be asked."""
 
 
+class CompilerError(NightjarError):
+    """A schema could not be compiled, for a reason that is not its own; trying again may help."""
+
+
 class UndecodableError(Exception):
     """A record is not what its schema says; the text: why, without its values."""

@@ -7,11 +7,12 @@ absent where its presence is known, and has its default where it is not (numbers
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, cast
 
 from google.protobuf import json_format
@@ -21,8 +22,10 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from nightjar.formats.errors import SchemaError, UndecodableError
+from nightjar.formats.errors import CompilerError, SchemaError, UndecodableError
+from nightjar.rules.encodings import Envelope
 from nightjar.rules.envelopes import inner_steps
+from nightjar.rules.errors import shortened
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
 
@@ -34,7 +37,12 @@ _WRAPPERS = frozenset(
 _FREE = frozenset(f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue"))
 _NANOSECONDS = 1_000_000_000
 _COMPILER_SECONDS = 60
-_MAIN = "main.proto"
+# A file's name that no other has, of those that it may import.
+_MAIN = "nightjar.main.proto"
+_IMPORTED = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}/){0,20}[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}\.proto")
+_WHOLE = 2.0**53
+# What messages of the library have by these names, a field would hide.
+_HIDDEN = ("HasField", "DESCRIPTOR", "FromString")
 
 # Parts of values that are read: keys to parts; a leaf has none.
 _Tree = dict[str | int, "_Tree"]
@@ -48,27 +56,39 @@ def compiled(text: str, references: Mapping[str, str] | None = None) -> bytes:
 
     Raises:
         SchemaError: the compiler refuses it.
+        CompilerError: the compiler could not do its work.
     """
+    sources = {**(references or {}), _MAIN: text}
+    if odd := next((name for name in references or () if not _IMPORTED.fullmatch(name) or name == _MAIN), None):
+        raise SchemaError(f"imports {shortened(odd)!r}, which is not the path of a file")
+    if any("\ud800" <= character <= "\udfff" for source in sources.values() for character in source):
+        raise SchemaError("has half of a surrogate pair")
     with tempfile.TemporaryDirectory(prefix="nightjar-protobuf-") as folder:
-        for name, content in {**(references or {}), _MAIN: text}.items():
-            place = PurePosixPath(name)
-            if place.is_absolute() or ".." in place.parts or not place.name:
-                raise SchemaError(f"imports {name!r}, which is not the path of a file")
-            file = Path(folder, place)
+        for name, content in sources.items():
+            file = Path(folder, name)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
         target = Path(folder, "descriptors")
         options = [f"--descriptor_set_out={target}", "--include_imports", f"--proto_path={folder}"]
-        ended = subprocess.run(
-            [sys.executable, "-P", "-m", "grpc_tools.protoc", *options, _MAIN],
-            cwd=folder,
-            capture_output=True,
-            timeout=_COMPILER_SECONDS,
-            check=False,
-        )
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-P", "-m", "grpc_tools.protoc", *options, _MAIN],
+                cwd=folder,
+                capture_output=True,
+                timeout=_COMPILER_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise CompilerError(f"the compiler of Protobuf took more than {_COMPILER_SECONDS} s") from None
         if ended.returncode:
-            said = ended.stderr.decode(errors="replace").strip().splitlines()
-            raise SchemaError(f"is not a schema of Protobuf: {said[0] if said else 'its compiler failed'}")
+            lines = ended.stderr.decode(errors="replace").splitlines()
+            said = next((line for line in lines if re.match(r"[^ ]+\.proto:", line)), None)
+            if said is None or ended.returncode != 1:
+                last = lines[-1] if lines else "nothing"
+                raise CompilerError(f"the compiler of Protobuf ended with {ended.returncode} and said {last}")
+            raise SchemaError(
+                f"is not a schema of Protobuf: {said.removeprefix(f'{folder}/').removeprefix(f'{_MAIN}:')}"
+            )
         return target.read_bytes()
 
 
@@ -81,12 +101,13 @@ class ProtobufSchema:
 
     def __init__(self, content: bytes) -> None:
         pool = DescriptorPool()
+        self._named: dict[str, Descriptor] = {}
         try:
             files = FileDescriptorSet.FromString(content).file
             for file in files:
                 pool.Add(file)
             self._top = list(pool.FindFileByName(files[-1].name).message_types_by_name.values())
-        except (DecodeError, TypeError, KeyError, IndexError) as failure:
+        except (DecodeError, TypeError, ValueError, KeyError, IndexError) as failure:
             what = f"is not a FileDescriptorSet ({type(failure).__name__})"
             raise SchemaError(what, remedy="protoc writes one: --include_imports --descriptor_set_out=FILE") from None
 
@@ -96,7 +117,7 @@ class ProtobufSchema:
         Raises:
             SchemaError: there is none.
         """
-        named = {message.full_name: message for message in self._all(self._top)}
+        named = self._named = self._named or {message.full_name: message for message in self._all(self._top)}
         if indexes is not None:
             found, within = None, self._top
             for index in indexes:
@@ -138,6 +159,9 @@ class MessageReader:
                     self._has.add(name)
                     if kind.kind is Kind.TIMESTAMP and _is_message(leaf, _TIMESTAMP):
                         units[name] = "ns"
+        if stream.encoding.envelope is Envelope.DEBEZIUM:
+            for member in ("op", "before", "after"):
+                tree.setdefault(member, {})
         self._read = _reader(message, tree)
         self.stream = stream.with_units(units)
         """The stream, with the units of its times."""
@@ -203,6 +227,8 @@ def _is_map(field: FieldDescriptor | None) -> bool:
 
 def _reader(message: Descriptor, tree: _Tree) -> _Read:
     """A message to the parts of it that are read."""
+    if hidden := next((name for name in _HIDDEN if name in message.fields_by_name), None):
+        raise SchemaError(f"has a field of the name {hidden} in {message.full_name}", remedy="Such are not read")
     parts = []
     for step, inner in tree.items():
         field = None if isinstance(step, int) else _field(message, step)
@@ -251,5 +277,15 @@ def _one_reader(field: FieldDescriptor, tree: _Tree) -> _Read | None:
     if name in _WRAPPERS:
         return lambda wrapper: wrapper.value
     if name in _FREE:
-        return json_format.MessageToDict
+        return lambda free: _with_whole_numbers(json_format.MessageToDict(free))
     return _reader(field.message_type, tree)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """JSON without types, whose numbers are doubles, with whole ones as they were most likely written."""
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(each) for each in value]
+    is_whole = isinstance(value, float) and value.is_integer() and -_WHOLE <= value <= _WHOLE
+    return int(value) if is_whole else value

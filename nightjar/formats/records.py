@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from nightjar.rules.encodings import Envelope
+from nightjar.rules.envelopes import PREFIX
 from nightjar.rules.field_paths import HEADERS, KEY
 from nightjar.rules.streams import Stream
 
@@ -47,12 +51,17 @@ class Records:
     def of(cls, records: Sequence[KafkaRecord], arrivals: pa.Array, stream: Stream) -> Records:
         """Records of a client of Kafka. arrivals: int64, µs."""
         values = pa.array([record.value for record in records], pa.binary())
-        keys = pa.array([record.key for record in records], pa.binary()) if stream.reads_key else None
-        headers = None
-        if stream.reads_headers:
-            listed = [[{"key": name, "value": value} for name, value in record.headers or ()] for record in records]
-            headers = pa.array(listed, HEADER_LIST)
-        return cls(values, arrivals, keys, headers)
+        keys = pa.array([record.key for record in records], pa.binary())
+        listed = [[{"key": name, "value": value} for name, value in record.headers or ()] for record in records]
+        return cls.read(values, arrivals, keys, pa.array(listed, HEADER_LIST), stream)
+
+    @classmethod
+    def read(
+        cls, values: pa.Array, arrivals: pa.Array, keys: pa.Array | None, headers: pa.Array | None, stream: Stream
+    ) -> Records:
+        """Records with what the stream reads of them."""
+        read = _those_read(headers, stream) if stream.reads_headers and headers is not None else None
+        return cls(values, arrivals, keys if stream.reads_key else None, read)
 
     def beside(self, rows: Sequence[int]) -> list[dict[str, Any]] | None:
         """What stands beside the values of these records; None if that is not read."""
@@ -75,3 +84,16 @@ def _text(value: bytes | None) -> str | bytes | None:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
         return value
+
+
+def _those_read(headers: pa.Array, stream: Stream) -> pa.Array:
+    """The headers that the stream reads; a record may have hundreds of thousands of others."""
+    listed = headers.flatten()
+    names = pc.struct_field(listed, 0)
+    read = pc.is_in(names, pa.array(sorted(stream.header_names), pa.string()))
+    if stream.encoding.envelope is Envelope.CLOUDEVENTS:
+        read = pc.or_(read, pc.starts_with(names, PREFIX))
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(headers), 0).to_numpy())
+    counted = np.append(0, np.cumsum(read.to_numpy(zero_copy_only=False)))
+    offsets = pa.array(counted[np.append(0, ends)], pa.int32())
+    return pa.ListArray.from_arrays(offsets, listed.filter(read))

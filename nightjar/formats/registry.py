@@ -5,6 +5,7 @@ It is asked once for each id, and what it answered is kept (formats/schemas.py).
 
 from __future__ import annotations
 
+import ssl
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,10 @@ _AGAIN = (0.2, 1.0, 3.0)
 _MAX_BYTES = 4 << 20
 _MAX_REFERENCES = 100
 # Answers that say something about what was asked for.
-_NOT_FOUND, _INCOMPATIBLE, _INVALID = 404, 409, 422
+_FORBIDDEN, _NOT_FOUND, _INCOMPATIBLE, _INVALID, _TOO_MANY = 403, 404, 409, 422, 429
 _REFUSED = (401, 403)
+# Of Confluent's interface: no such subject, version, schema.
+_NOT_THERE = (40401, 40402, 40403)
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,14 @@ class Registry:
     ca_file: Path | None = None
 
     def schema(self, number: int) -> RegisteredSchema | None:
-        """The schema with this id; None if the registry has none.
+        """The schema with this id; None if the registry has none, or does not show it to this login.
 
         Raises:
             RegistryError: it cannot be reached, or does not answer as a registry does.
+            SchemaError: it refers to what is not there, or to too many.
         """
         with self._client() as client:
-            found = self._get(client, f"/schemas/ids/{number}")
+            found = self._get(client, f"/schemas/ids/{number}", hidden=True)
             if found is None:
                 return None
             kind = found.get("schemaType", "AVRO")
@@ -102,11 +106,11 @@ class Registry:
             if name in found:
                 continue
             if len(found) >= _MAX_REFERENCES:
-                raise self._error(f"a schema refers to more than {_MAX_REFERENCES} others")
-            place = f"/subjects/{quote(str(subject), safe='')}/versions/{int(version)}"
-            referred = self._get(client, place)
+                raise SchemaError(f"refers to more than {_MAX_REFERENCES} others")
+            place = f"/subjects/{quote(str(subject), safe='')}/versions/{quote(str(version), safe='')}"
+            referred = self._get(client, place, hidden=True)
             if referred is None:
-                raise self._error(f"it lacks version {version} of {subject}, which another schema refers to")
+                raise SchemaError(f"refers to version {version} of {subject}, which the registry does not have")
             self._add_references(client, referred, found)
             found[str(name)] = _text(referred)
 
@@ -121,13 +125,21 @@ class Registry:
             if not colon:
                 raise self._error(f"{self.login_file} has no colon", "It holds user:password")
             login = httpx.BasicAuth(user, password)
-        verify: Any = True if self.ca_file is None else str(self.ca_file)
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-        return httpx.Client(auth=login, verify=verify, timeout=_SECONDS, headers=headers, trust_env=False)
+        try:
+            verify = True if self.ca_file is None else ssl.create_default_context(cafile=self.ca_file)
+            return httpx.Client(auth=login, verify=verify, timeout=_SECONDS, headers=headers, trust_env=False)
+        except OSError as failure:
+            why = failure.strerror or type(failure).__name__
+            raise self._error(f"the certificate cannot be read from {self.ca_file} ({why})") from None
 
-    def _get(self, client: httpx.Client, place: str) -> dict[str, Any] | None:
+    def _get(self, client: httpx.Client, place: str, *, hidden: bool = False) -> dict[str, Any] | None:
+        """What is there; None if nothing is, and with `hidden` also if this login may not see it."""
         answer = self._ask(client, "GET", place)
-        if answer.status_code == _NOT_FOUND:
+        if hidden and answer.status_code == _FORBIDDEN:
+            return None
+        # another server, or a wrong path, answers so too
+        if answer.status_code == _NOT_FOUND and self._object(answer).get("error_code") in _NOT_THERE:
             return None
         if not answer.is_success:
             raise self._error(f"it answers {answer.status_code}")
@@ -142,10 +154,11 @@ class Registry:
             except httpx.HTTPError as failure:
                 why = str(failure) or type(failure).__name__
             else:
-                if len(answer.content) <= _MAX_BYTES and (answer.is_success or answer.is_client_error):
+                is_answer = answer.is_success or (answer.is_client_error and answer.status_code != _TOO_MANY)
+                if len(answer.content) <= _MAX_BYTES and is_answer:
                     return answer
                 why = f"it answers {answer.status_code}"
-                if answer.is_success or answer.is_client_error:
+                if (answer.is_success or answer.is_client_error) and answer.status_code != _TOO_MANY:
                     break
             if wait is not None:
                 time.sleep(wait)

@@ -3,21 +3,23 @@
 The stream and the night must read the same bytes as the same events, also after a crash and years later, so what the
 registry once answered is kept and counts for ever: a folder for each id, with a file for each answer, numbered from 0.
 An answer is the schema, or that the id was unknown when a record with it came. Then it is unknown for records that
-arrive until some time later, at first a minute and each time twice as long, and for later ones the registry is asked
-again. A file is only ever created, so that of several processes that ask at once the first one's answer is all's.
+arrive until some time later, at first a minute and each time twice as long up to ten, and for later ones the registry
+is asked again. A file is only ever created, so that of several processes that ask at once the first one's answer is
+all's.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from nightjar.formats.avro import AvroSchema
-from nightjar.formats.errors import SchemaError
+from nightjar.formats.errors import RegistryError, SchemaError
 from nightjar.formats.protobuf import ProtobufSchema, compiled
 from nightjar.formats.registry import RegisteredSchema, Registry
 from nightjar.rules.encodings import Format
@@ -25,9 +27,13 @@ from nightjar.rules.timestamps import MIN_TIMESTAMP
 from nightjar.storage.paths import AnyPath, create_whole, names_in
 
 # For how long (µs) an id is taken for unknown after the first answer that it is, and at most.
-_UNKNOWN_FOR, _UNKNOWN_FOR_AT_MOST = 60_000_000, 86_400_000_000
-# Whoever may write to a topic can make up ids: of more than this many none is asked for.
+_UNKNOWN_FOR, _UNKNOWN_FOR_AT_MOST = 60_000_000, 600_000_000
+# Whoever may write to a topic can make up ids: of more than this many none is asked for, which is looked at once in so
+# many seconds.
 _MOST_IDS = 2_000
+_FULL_SECONDS = 60.0
+# Registries count so far.
+_MOST_ID = (1 << 31) - 1
 
 _log = structlog.get_logger(__name__)
 
@@ -54,11 +60,14 @@ class Schemas:
         Raises:
             RegistryError: it is not kept, and the registry cannot be asked.
         """
+        if number > _MOST_ID:
+            return Unusable(f"no registry has a schema {number}")
         key = str(self.folder), number, form
         known = _KNOWN.get(key) or _KNOWN.setdefault(key, _Answers(number, form))
         while (found := known.at(arrival)) is None:
             answer = self._answer(number, known.count, arrival)
             if answer is None:
+                _KNOWN.pop(key, None)
                 return Unusable(f"schema {number} is not asked for: records have named {_MOST_IDS:,} others")
             known.add(answer)
         return found
@@ -72,15 +81,34 @@ class Schemas:
         """The answer with this number about an id; None if no further id is asked for."""
         file = self.folder / str(number) / f"{at}.json"
         if not file.is_file():
-            if at == 0 and len(names_in(self.folder)) >= _MOST_IDS:
-                _log.warning("schema_not_asked_for", schema=number, ids=_MOST_IDS, folder=str(self.folder))
+            if at == 0 and self._is_full():
                 return None
             create_whole(file, json.dumps(self._asked(number, at, arrival)).encode())
-        answer: dict[str, Any] = json.loads(file.read_bytes())
+        try:
+            answer = json.loads(file.read_bytes())
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            remedy = "Restore it from a copy of the lake; the registry's answer may be another one today"
+            raise RegistryError("what was kept of a schema is damaged", where=str(file), remedy=remedy)
         return answer
 
+    def _is_full(self) -> bool:
+        looked = _FULL.get(str(self.folder))
+        if looked is not None and time.monotonic() - looked < _FULL_SECONDS:
+            return True
+        if len(names_in(self.folder)) < _MOST_IDS:
+            return False
+        _FULL[str(self.folder)] = time.monotonic()
+        _log.warning("schemas_not_asked_for", ids=_MOST_IDS, folder=str(self.folder))
+        return True
+
     def _asked(self, number: int, at: int, arrival: int) -> dict[str, Any]:
-        registered = self.registry.schema(number)
+        try:
+            registered = self.registry.schema(number)
+        except SchemaError as refusal:
+            _log.warning("schema_incomplete", schema=number, registry=self.registry.url, reason=refusal.what)
+            registered = None
         if registered is None:
             _log.warning("schema_unknown", schema=number, registry=self.registry.url)
             return {_UNTIL: arrival + min(_UNKNOWN_FOR << min(at, 20), _UNKNOWN_FOR_AT_MOST)}
@@ -117,6 +145,8 @@ class _Answers:
 
 # Of this process, by folder, id and format.
 _KNOWN: dict[tuple[str, int, Format], _Answers] = {}
+# When a folder was seen to have as many ids as there may be, by time.monotonic.
+_FULL: dict[str, float] = {}
 
 _UNTIL = "unknown_until"
 

@@ -281,9 +281,10 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
     config.refuse_overtaken()  # after Spark has logged the batch, so that whoever takes over repeats it
     batch.persist()
     try:
-        counted = batch.groupBy("topic").agg(F.count(F.lit(1)), F.sum(F.coalesce(F.octet_length("value"), F.lit(0))))
-        sizes = [tuple(row) for row in counted.collect()]
         beside = columns_beside(config.streams.values())
+        read = [F.coalesce(F.octet_length(F.col(name).cast("string")), F.lit(0)) for name in ("value", *beside)]
+        counted = batch.groupBy("topic").agg(F.count(F.lit(1)), F.sum(sum(read, F.lit(0))))
+        sizes = [tuple(row) for row in counted.collect()]
         records = placed(batch, "topic", *beside)
         if sum(size for _, _, size in sizes) <= config.max_driver_bytes:
             _add_here(config, records.toArrow(), number, rows)

@@ -50,7 +50,7 @@ class EventReader:
         arrivals = batch.column("arrival_time").cast(INSTANT).cast(pa.int64())
         keys = batch.column("key") if self.stream.reads_key else None
         headers = batch.column("headers") if self.stream.reads_headers else None
-        parsed = parse_events(Records(values, arrivals, keys, headers), self.stream, self.schemas)
+        parsed = parse_events(Records.read(values, arrivals, keys, headers, self.stream), self.stream, self.schemas)
         rows = pa.array([at for at, _ in parsed.rejected], pa.int64())
         refused = {
             "rejected": pa.array([rejection.reason.value for _, rejection in parsed.rejected], pa.string()),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from nightjar.files.event_files import ARRIVAL
 from nightjar.replay.malformed import forms, malformed
 from nightjar.rules.durations import format_duration
+from nightjar.rules.encodings import PLAIN
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import TIMESTAMP, Kind
@@ -100,6 +101,12 @@ class ReplayOptions:
                 f"{format_duration(self.max_delay)} is not a delay within stream {stream.name}'s allowed lateness",
                 where="max_delay",
                 remedy=f"Choose less than {allowed}, or ask for late events",
+            )
+        if self.malformed and stream.encoding != PLAIN:
+            raise SettingsError(
+                f"malformed records are made of plain JSON, and stream {stream.name} has others",
+                where="malformed",
+                remedy="Leave it out",
             )
         if self.max_late is not None and self.max_late <= 0:
             raise SettingsError("is not a delay", where="max_late", remedy="Give a positive duration")

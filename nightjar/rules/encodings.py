@@ -112,7 +112,10 @@ def _one_of(kind: type[_Named], key: str, value: Any) -> _Named:
 def _changes(written: Any) -> tuple[Change, ...]:
     if not isinstance(written, list | tuple) or not written:
         raise DeclarationError(f"{written!r} is not a list", where="changes", remedy='As in ["create", "update"]')
-    return tuple(_one_of(Change, "changes", change) for change in written)
+    changes = tuple(_one_of(Change, "changes", change) for change in written)
+    if len(set(changes)) < len(changes):
+        raise DeclarationError("names a change twice", where="changes", remedy="Name each once")
+    return changes
 
 
 def _content(file: Any, folder: Path | None) -> bytes:
@@ -122,8 +125,8 @@ def _content(file: Any, folder: Path | None) -> bytes:
     try:
         with path.open("rb") as opened:
             content = opened.read(_MAX_SCHEMA + 1)
-    except OSError as failure:
-        why = failure.strerror or str(failure)
+    except (OSError, ValueError) as failure:
+        why = getattr(failure, "strerror", None) or str(failure)
         remedy = "The path is relative to the file that declares the stream"
         raise DeclarationError(f"{path} cannot be read ({why})", where="schema_file", remedy=remedy) from None
     if len(content) > _MAX_SCHEMA:

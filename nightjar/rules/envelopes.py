@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from nightjar.rules.encodings import Change, Encoding, Envelope
-from nightjar.rules.field_paths import CHANGE, HEADERS, KEY, FieldPath
+from nightjar.rules.field_paths import ABSENT, CHANGE, HEADERS, KEY, FieldPath
 
 # The attributes that every CloudEvent has.
 _REQUIRED = ("id", "source", "type")
 _VERSION = "specversion"
-_PREFIX, _DATA = "ce_", "data"
+# Of the headers of a CloudEvent in binary mode.
+PREFIX = "ce_"
+_DATA = "data"
 _CHANGES = {change.letter: change for change in Change}
 # Of a truncated table, and of a message that is no change of a row.
 _NO_ROW = ("t", "m")
@@ -33,7 +35,7 @@ class EnvelopeError(Exception):
 
 
 def unwrapped(content: Any, headers: Mapping[str, Any], encoding: Encoding) -> Any:
-    """What the paths of fields are read in. content: a record's; headers: name to text.
+    """What the paths of fields are read in. content: a record's, ABSENT if it has none; headers: name to text.
 
     Raises:
         NoEventError, EnvelopeError
@@ -78,13 +80,13 @@ def inner_steps(path: FieldPath, encoding: Encoding) -> list[tuple[str | int, ..
 
 
 def _cloud_event(content: Any, headers: Mapping[str, Any]) -> Any:
-    if headers.get(_PREFIX + _VERSION) is not None:
+    if headers.get(PREFIX + _VERSION) is not None:
         attributes = {
-            name.removeprefix(_PREFIX): value
+            name.removeprefix(PREFIX): value
             for name, value in headers.items()
-            if name.startswith(_PREFIX) and value is not None
+            if name.startswith(PREFIX) and value is not None
         }
-        event = {**attributes, _DATA: content}
+        event = attributes if content is ABSENT else {**attributes, _DATA: content}
     elif not isinstance(content, dict):
         raise EnvelopeError("the record is neither a CloudEvent nor has it the header ce_specversion")
     else:

@@ -119,6 +119,8 @@ def parse_recorded(
         fields: Any = {key: _as_json(value) for key, value in raw.items()}
     elif not raw and stream.encoding.envelope is Envelope.DEBEZIUM:
         fields = None
+    elif not raw and stream.encoding.envelope is Envelope.CLOUDEVENTS and (beside or {}).get(HEADERS):
+        fields = ABSENT
     else:
         try:
             fields = read_json(raw.decode("utf-8") if isinstance(raw, bytes) else raw)

@@ -66,6 +66,8 @@ class FieldPath:
             raise DeclarationError(f"{text!r} leads into the key, which is a text", remedy=f"Write {KEY}")
         if steps[0] == HEADERS and (len(steps) != 2 or not isinstance(steps[1], str)):
             raise DeclarationError(f"{text!r} names no header", remedy=f"Write {HEADERS}.tenant")
+        if steps[0] == CHANGE and (len(steps) == 1 or not isinstance(steps[1], str)):
+            raise DeclarationError(f"{text!r} names no member of the change", remedy=f"Write {CHANGE}.op")
         if len(steps) > _MAX_STEPS:
             raise DeclarationError(f"{text!r} has more than {_MAX_STEPS} steps", remedy=_REMEDY)
         return cls(tuple(steps))

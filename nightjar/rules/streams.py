@@ -82,6 +82,11 @@ class Stream:
         return is_event or any(path.steps[0] == HEADERS for path in self.paths.values())
 
     @property
+    def header_names(self) -> frozenset[str]:
+        """The headers that are fields."""
+        return frozenset(str(path.steps[1]) for path in self.paths.values() if path.steps[0] == HEADERS)
+
+    @property
     def recorded(self) -> Mapping[str, FieldType]:
         """The fields that records have."""
         if not self.derived:
@@ -98,13 +103,15 @@ class Stream:
         return record.get(name, ABSENT) if path is None else path.value(record)
 
     def as_json(self) -> Stream:
-        """The stream, with records in JSON whose fields are all in the value, without an envelope."""
-        inside = {name: path for name, path in self.paths.items() if path.steps[0] not in (KEY, HEADERS, CHANGE)}
-        return replace(self, encoding=PLAIN, paths=MappingProxyType(inside))
+        """The stream, with records in JSON whose fields are all at their names, without an envelope."""
+        if self.encoding == PLAIN and not (self.reads_key or self.reads_headers):
+            return self
+        return replace(self, encoding=PLAIN, paths=MappingProxyType({}))
 
     def is_text(self, name: str, value: Any) -> bool:
         """Whether a value is a text that may be a number: of a record's key, or of a header."""
-        return isinstance(value, str) and name in self.paths and self.paths[name].is_beside
+        is_cell = name in self.paths and self.paths[name].is_beside and self.fields[name].kind is not Kind.STRING
+        return is_cell and isinstance(value, str)
 
     def with_units(self, units: Mapping[str, str]) -> Stream:
         """The stream, with times of these fields that are numbers of these units, whatever is declared."""

@@ -158,7 +158,10 @@ def create_whole(file: AnyPath, content: bytes) -> bool:
         return file.create(content)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial_of(file)
-    partial.write_bytes(content)
+    with partial.open("wb") as written:
+        written.write(content)
+        written.flush()
+        os.fsync(written.fileno())  # a file that others go by is whole after a power cut too
     try:
         file.hardlink_to(partial)
     except FileExistsError:

@@ -130,11 +130,10 @@ class Packer:
         came = {name: records.column(name).combine_chunks() for name in _COORDINATES}
         came["timestamp"] = _instants(came["timestamp"])
         raw = records.column("value").combine_chunks()
-        beside = (
-            records.column(name).combine_chunks() if is_read else None
-            for name, is_read in (("key", stream.reads_key), ("headers", stream.reads_headers))
-        )
-        parsed = parse_events(Records(raw, came["timestamp"].view(pa.int64()), *beside), stream, self.schemas)
+        keys = records.column("key").combine_chunks() if stream.reads_key else None
+        headers = records.column("headers").combine_chunks() if stream.reads_headers else None
+        read = Records.read(raw, came["timestamp"].view(pa.int64()), keys, headers, stream)
+        parsed = parse_events(read, stream, self.schemas)
         refused = (
             quarantine_record(
                 rejection,

@@ -7,14 +7,16 @@ from decimal import Decimal
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from nightjar.formats import schemas as kept
 from nightjar.formats.avro import AvroSchema
 from nightjar.formats.decoding import check_schema, recorded
 from nightjar.formats.encoding import Encoder
-from nightjar.formats.errors import RegistryError, SchemaError
-from nightjar.formats.records import Raw
+from nightjar.formats.errors import CompilerError, RegistryError, SchemaError
+from nightjar.formats.protobuf import compiled
+from nightjar.formats.records import HEADER_LIST, Raw, Records
 from nightjar.formats.registry import Registry
 from nightjar.formats.schemas import Schemas, Unusable
 from nightjar.rules.encodings import Format
@@ -147,12 +149,12 @@ def test_what_was_unknown_stays_so_for_what_came_then(server: SchemaRegistry, sc
 @pytest.mark.slow
 def test_an_id_that_stays_unknown_is_asked_for_ever_more_rarely(schemas: Schemas) -> None:
     at, asked = NOON, []
-    for _ in range(13):
+    for _ in range(6):
         assert isinstance(schemas.find(999_999, at, Format.AVRO), Unusable)
         asked.append(schemas.since(999_999, Format.AVRO) - at)
         at = schemas.since(999_999, Format.AVRO) + 1
     assert asked[:4] == [MINUTE, 2 * MINUTE, 4 * MINUTE, 8 * MINUTE]
-    assert asked[-1] == 24 * 60 * MINUTE
+    assert asked[4:] == [10 * MINUTE, 10 * MINUTE]
 
 
 @pytest.mark.slow
@@ -184,9 +186,24 @@ def _of(field: object) -> str:
     return json.dumps({"type": "record", "name": "Node", "fields": [{"name": "next", "type": field}]})
 
 
+def doubling(levels: int) -> object:
+    """A type that has two of a type that has two of a type."""
+    kind: object = "long"
+    for level in range(levels):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"L{level - 1}" if level else "long"}]
+        kind = {"type": "record", "name": f"L{level}", "fields": fields}
+    return kind
+
+
+NESTED_ERROR = {"type": "error", "name": "E", "fields": [{"name": "e", "type": ["null", "E"]}]}
+WIDE = {"type": "record", "name": "W", "fields": [{"name": f"n{at}", "type": "null"} for at in range(99)]}
+WIDE["fields"] = [*WIDE["fields"], {"name": "b", "type": "boolean"}]
 UNUSABLE = [
+    (_of(NESTED_ERROR), "AVRO", "contains itself"),
+    (_of(doubling(30)), "AVRO", "has more than 10,000 fields"),
+    (_of({"type": "array", "items": WIDE}), "AVRO", "too few bytes"),
     (_of(["null", "Node"]), "AVRO", "contains itself"),
-    (_of({"type": "array", "items": "null"}), "AVRO", "without bytes"),
+    (_of({"type": "array", "items": "null"}), "AVRO", "too few bytes"),
     ('"string"', "AVRO", "is not of a record"),
     ('{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}', "JSON", "is json"),
     (PRICE_PROTO, "PROTOBUF", "is protobuf"),
@@ -211,11 +228,15 @@ def test_a_registry_that_does_not_answer_is_an_error_and_not_an_answer(server: S
     """Nothing is kept of it: neither where nobody listens nor with a wrong login."""
     (tmp_path / "login").write_text("somebody:else")
     (tmp_path / "nothing").write_text("somebody")
+    assert server.login is not None
+    (tmp_path / "right").write_text(":".join(server.login))
     for registry, why in (
         (Registry("http://127.0.0.1:9"), "Connection refused"),
         (Registry(server.url, tmp_path / "login"), "it answers 401"),
         (Registry(server.url, tmp_path / "absent"), "cannot be read"),
         (Registry(server.url, tmp_path / "nothing"), "has no colon"),
+        (Registry(server.url.removesuffix("/v7") + "/elsewhere", tmp_path / "right"), "object of JSON|answers 404"),
+        (Registry(server.url, tmp_path / "right", tmp_path / "no.pem"), "certificate cannot be read"),
     ):
         with pytest.raises(RegistryError, match=why):
             Schemas(tmp_path / "schemas", registry).find(1, NOON, Format.AVRO)
@@ -254,3 +275,92 @@ def test_what_a_schema_does_not_allow_is_not_encoded(tmp_path: Path) -> None:
         with pytest.raises(SchemaError, match=why):
             encoder.encode(json.dumps(content).encode())
     assert encoder.encode(b"no object").value == b"no object"
+
+
+FIXED = {"type": "fixed", "name": "F", "size": 8}
+
+
+def test_what_is_encoded_is_read_again(tmp_path: Path) -> None:
+    """Digits, a union whose first type does not fit, fixed decimals and dates; the second message of a file."""
+    fields = [
+        {"name": "id", "type": [{"type": "long", "logicalType": "timestamp-millis"}, "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-nanos"}},
+        {"name": "amount", "type": {**FIXED, "logicalType": "decimal", "precision": 18, "scale": 2}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    ]
+    (tmp_path / "s.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    declared = {"id": "string", "at": "timestamp", "amount": "decimal(18,2)", "day": "string"}
+    body = {**KEYS, "fields": declared, "format": "avro", "schema_file": "s.avsc"}
+    stream = streams_from_mapping({"payments": body}, "tests", tmp_path)["payments"]
+    raw = b'{"id": "p1", "at": "2026-01-05T12:00:00Z", "amount": -1234567890123456.78, "day": "2026-01-05"}'
+    event = recorded(Raw(Encoder(stream).encode(raw).value, NOON), stream)
+    assert event == {"id": "p1", "at": NOON, "amount": Decimal("-1234567890123456.78"), "day": "2026-01-05"}
+    with pytest.raises(SchemaError, match="no decimal of so few digits"):
+        Encoder(stream).encode(raw.replace(b".78", b".789"))
+
+
+def test_json_keeps_its_digits_where_the_key_stands_beside_it() -> None:
+    fields = {"id": {"type": "string", "from": "$key"}, "at": "timestamp", "amount": "decimal(18,2)"}
+    stream = streams_from_mapping({"payments": {**KEYS, "fields": fields}}, "tests")["payments"]
+    record = Encoder(stream).encode(
+        b'{"$key": "a", "at": 1, "amount": 1234567890123456.78, "x": [true, null, "\\u00e9"]}'
+    )
+    assert record.key == b"a"
+    assert record.value == '{"at":1,"amount":1234567890123456.78,"x":[true,null,"é"]}'.encode()
+
+
+def test_a_change_in_protobuf_is_read_though_no_field_is_its_operation(tmp_path: Path) -> None:
+    """And it is the second message of its file."""
+    rows = "message Row { string id = 1; int64 at = 2; google.protobuf.Struct more = 3; }"
+    change = "message Other {} message Change { Row before = 1; Row after = 2; string op = 3; }"
+    imports = 'syntax = "proto3"; import "google/protobuf/struct.proto";'
+    (tmp_path / "c.proto").write_text(f"{imports} {rows} {change}")
+    fields = {"id": "string", "at": "timestamp", "n": {"type": "int64", "from": "more.n"}}
+    body = {**KEYS, "fields": fields, "format": "protobuf", "schema_file": "c.proto", "envelope": "debezium"}
+    stream = streams_from_mapping({"payments": {**body, "message": "Change"}}, "tests", tmp_path)["payments"]
+    raw = Encoder(stream).encode(b'{"op": "c", "after": {"id": "a", "at": 5, "more": {"n": 7}}}').value
+    assert recorded(Raw(raw, NOON), stream) == {"id": "a", "at": 5_000, "n": 7}
+
+
+@pytest.mark.slow
+def test_the_message_that_a_record_names_is_the_declared_one(
+    server: SchemaRegistry, registry: Registry, schemas: Schemas
+) -> None:
+    text = 'syntax = "proto3"; package p; message A { message In { string id = 1; int64 at = 2; } } message B {}'
+    server.register("placed-value", text, "PROTOBUF")
+    stream = declared("placed", format="protobuf", message="p.A.In", fields={"id": "string", "at": "timestamp"})
+    raw = Encoder(stream, registry).encode(b'{"id": "a", "at": 5}').value
+    assert raw[5:8] == bytes((4, 0, 0))  # two steps: the first message, and the first in it
+    assert recorded(Raw(raw, NOON), stream, schemas) == {"id": "a", "at": 5_000}
+
+
+def test_a_failure_of_the_compiler_is_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A refusal says what is wrong in the text, and is kept; without a compiler nothing is."""
+    with pytest.raises(SchemaError, match=r'^is not a schema of Protobuf: 1:.*"Nothing" is not defined'):
+        compiled('syntax = "proto3"; message A { Nothing a = 1; }')
+    monkeypatch.setattr("sys.executable", str(tmp_path / "false"))
+    (tmp_path / "false").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "false").chmod(0o700)
+    with pytest.raises(CompilerError, match="ended with 1"):
+        compiled(PRICE_PROTO)
+
+
+def test_only_headers_that_are_fields_are_kept() -> None:
+    """A record may have hundreds of thousands of others."""
+    fields = {**FIELDS, "tenant": {"type": "string", "from": "$headers.tenant"}}
+    stream = streams_from_mapping({"payments": {**KEYS, "fields": fields}}, "tests")["payments"]
+    listed = [
+        [{"key": "x", "value": b"1"}, {"key": "tenant", "value": b"a"}, {"key": "tenant", "value": None}],
+        None,
+        [],
+        [{"key": "y", "value": b"2"}] * 1000,
+        [{"key": "tenant", "value": b"b"}],
+    ]
+    headers = pa.array([[{"key": "tenant", "value": b"z"}], *listed], HEADER_LIST)[1:]
+    values = pa.array([b"{}"] * 5, pa.binary())
+    read = Records.read(values, pa.repeat(0, 5), None, headers, stream)
+    assert read.headers is not None
+    assert [len(of) for of in read.headers.to_pylist()] == [2, 0, 0, 0, 1]
+    beside = read.beside(range(5))
+    assert beside is not None
+    assert [of["$headers"] for of in beside] == [{"tenant": None}, {}, {}, {}, {"tenant": "b"}]
