@@ -203,9 +203,11 @@ def blocks(document: str, language: str = "yaml") -> list[str]:
 @pytest.mark.parametrize("text", blocks("rules.md"))
 def test_every_rule_in_the_reference_can_be_published(text: str) -> None:
     """Whole rules as they are; keys of a rule, and measures, within a rule that has them."""
+    located = load_case(ROOT / "tests" / "cases" / "impossible-travel.yaml").streams["payments"]
+    streams = {**STREAMS, "located_payments": located}
     for written in read_documents(text):
         if "id" in written:
-            parse_rule(written, STREAMS)
+            parse_rule(written, streams)
         else:
             rule = {"id": "r", "stream": "transactions", "group_by": ["customer_id"], "when": "TRUE"}
             keys = written if written.keys() <= Rule.model_fields.keys() else {"measures": written}
