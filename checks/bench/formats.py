@@ -21,6 +21,7 @@ from checks.bench.figures import emit, log_progress
 from checks.bench.pipeline import RULES, events, prepare
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.formats.encoding import Encoder
+from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
 from nightjar.local.kafka import LocalKafka
 from nightjar.rules.streams import Stream, load_streams
@@ -116,7 +117,9 @@ def main() -> None:
             for form, file in files.items():
                 log_progress(f"sending {options.events:,} events in {form}")
                 settings = broker.settings.model_copy(update={"streams": file})
-                fill(settings, load_streams(file)["transactions"], options.events)
+                stream = load_streams(file)["transactions"]
+                topics.ensure(settings, [stream])
+                fill(settings, stream, options.events)
             for number in range(options.turns):
                 for form, rates in found.items():
                     log_progress(f"turn {number + 1} of {options.turns}: {form}")
