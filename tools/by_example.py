@@ -24,6 +24,7 @@ from nightjar.rules.events import QUARANTINE_REASONS, Rejection
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import iso_text, parse_timestamp
+from tools.pages import write_pages
 
 ROOT = Path(__file__).parents[1]
 CASES = ROOT / "tests" / "cases"
@@ -329,10 +330,4 @@ def _escaped(text: str) -> str:
 
 
 if __name__ == "__main__":
-    made = pages()
-    PAGES.mkdir(exist_ok=True)
-    for old in PAGES.glob("*.md"):
-        if old.name not in made:
-            old.unlink()
-    for name, text in made.items():
-        (PAGES / name).write_text(text)
+    write_pages(PAGES, pages())

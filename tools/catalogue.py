@@ -16,6 +16,7 @@ from nightjar.catalogue import AREAS, TAGS, Entry, catalogue
 from nightjar.catalogue.entries import STREAMS, TEXTS
 from nightjar.rules.display import yaml_text
 from nightjar.rules.events import parse_event
+from tools.pages import write_pages
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reference" / "catalogue"
@@ -125,10 +126,4 @@ def _offset(instant: int) -> str:
 
 
 if __name__ == "__main__":
-    made = pages()
-    PAGES.mkdir(exist_ok=True)
-    for old in PAGES.glob("*.md"):
-        if old.name not in made:
-            old.unlink()
-    for name, text in made.items():
-        (PAGES / name).write_text(text, encoding="utf-8")
+    write_pages(PAGES, pages())

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from checks.bench.figures import log_progress
 from checks.fuzz.hostile_formats import STREAMS, UNKNOWN_UNTIL, HostileFormats, HostileRecord, known_schemas
-from checks.fuzz.parsing import ARRIVAL, Findings, is_understandable, plain
+from checks.fuzz.parsing import ARRIVAL, Findings, differences
 from nightjar.formats.decoding import recorded
 from nightjar.formats.records import Raw, Records
 from nightjar.formats.schemas import Schemas
@@ -44,24 +44,13 @@ def compared(stream: Stream, batch: Sequence[HostileRecord], schemas: Schemas, f
     arrivals = pa.array([UNKNOWN_UNTIL if at % 10 == 0 else ARRIVAL for at in range(len(batch))], pa.int64())
     records = Records.of(batch, arrivals, stream)
     parsed = parse_columns(records, stream, schemas)
-    columns = {name: plain(parsed.events.column(name)) for name in stream.fields}
-    events = {row: {name: of[at] for name, of in columns.items()} for at, row in enumerate(parsed.rows.tolist())}
-    refused = dict(parsed.rejected)
-    counts: Counter[str] = Counter()
-    beside = records.beside(range(len(batch))) or [None] * len(batch)  # type: ignore[list-item]
-    for at, (record, of) in enumerate(zip(batch, beside, strict=True)):
-        arrival = arrivals[at].as_py()
-        found = recorded(Raw(record.value or b"", arrival, of), stream, schemas)
-        if not isinstance(found, Rejection):
-            found = check_skew(found[stream.event_time], arrival, stream) or found
-        if isinstance(found, Rejection):
-            counts[found.reason.value] += 1
-            if refused.get(at) != found:
-                findings.add("one refuses what the other reads", (record, found, refused.get(at), events.get(at)))
-            if not is_understandable(found.detail):
-                findings.add("a reason nobody understands", (record, found))
-        else:
-            counts["used"] += 1
-            if events.get(at) != found:
-                findings.add("read otherwise", (record, found, events.get(at), refused.get(at)))
-    return counts
+    beside = records.beside(range(len(batch)))
+
+    def alone(at: int) -> dict[str, Any] | Rejection:
+        raw = Raw(batch[at].value or b"", arrivals[at].as_py(), None if beside is None else beside[at])
+        event = recorded(raw, stream, schemas)
+        if isinstance(event, Rejection):
+            return event
+        return check_skew(event[stream.event_time], raw.arrival, stream) or event
+
+    return differences(stream, batch, parsed, alone, findings)

@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from checks.bench.figures import log_progress
 from checks.fuzz.hostile_events import Hostile, HostileEvents, literals
 from nightjar.formats.records import Records
 from nightjar.generate import Options, generate
-from nightjar.ingestion.parsing import parse_events
+from nightjar.ingestion.parsing import Parsed, parse_events
 from nightjar.rules.events import Rejection, check_skew, parse_event
 from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
 
@@ -153,37 +153,52 @@ def agreement(records: int, seed: int, findings: Findings) -> dict[str, Any]:
 def _compared(stream: Stream, batch: Sequence[Hostile], findings: Findings) -> Counter[str]:
     values = pa.array([hostile.value for hostile in batch], pa.binary())
     parsed = parse_events(Records(values, pa.repeat(ARRIVAL, len(batch))), stream)
-    columns = {name: plain(parsed.events.column(name)) for name in stream.fields}
-    events = {
-        row: {name: column[at] for name, column in columns.items()} for at, row in enumerate(parsed.rows.tolist())
-    }
-    refused = {row: (rejection.reason.value, rejection.detail) for row, rejection in parsed.rejected}
+
+    def alone(at: int) -> dict[str, Any] | Rejection:
+        event = parse_event(batch[at].value or b"", stream)
+        return event if isinstance(event, Rejection) else check_skew(event[stream.event_time], ARRIVAL, stream) or event
+
+    return differences(stream, batch, parsed, alone, findings)
+
+
+def differences(
+    stream: Stream,
+    batch: Sequence[object],
+    parsed: Parsed,
+    alone: Callable[[int], dict[str, Any] | Rejection],
+    findings: Findings,
+) -> Counter[str]:
+    """How many records of a batch became what; where one by one and by columns differ is a finding.
+
+    alone: what becomes of the record at a place by itself.
+    """
+    columns = {name: _plain(parsed.events.column(name)) for name in stream.fields}
+    events = {row: {name: of[at] for name, of in columns.items()} for at, row in enumerate(parsed.rows.tolist())}
+    refused = dict(parsed.rejected)
     counts: Counter[str] = Counter()
-    for offset, hostile in enumerate(batch):
+    for at, record in enumerate(batch):
         try:
-            event = parse_event(hostile.value or b"", stream)
-            found = event if isinstance(event, Rejection) else check_skew(event[stream.event_time], ARRIVAL, stream)
+            found = alone(at)
         except Exception as failure:  # noqa: BLE001  a finding, whatever it is
-            findings.add("parse_event raised", (failure, hostile))
+            findings.add("one record raised", (failure, record))
             continue
         if isinstance(found, Rejection):
             counts[found.reason.value] += 1
-            if refused.get(offset) != (found.reason.value, found.detail):
-                findings.add("one refuses what the other reads", (hostile, found, events.get(offset)))
-            if not is_understandable(found.detail):
-                findings.add("a reason nobody understands", (hostile, found))
+            if refused.get(at) != found:
+                findings.add("one refuses what the other reads", (record, found, refused.get(at), events.get(at)))
+            if not _is_understandable(found.detail):
+                findings.add("a reason nobody understands", (record, found))
         else:
             counts["used"] += 1
-            if events.get(offset) != event:
-                findings.add("read otherwise", (hostile, event, events.get(offset), refused.get(offset)))
+            if events.get(at) != found:
+                findings.add("read otherwise", (record, found, events.get(at), refused.get(at)))
     return counts
 
 
-def plain(column: pa.ChunkedArray) -> list[Any]:
-    """A column's values as parse_event has them."""
+def _plain(column: pa.ChunkedArray) -> list[Any]:
     return (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
 
 
-def is_understandable(detail: str) -> bool:
+def _is_understandable(detail: str) -> bool:
     """Whether a message is fit for people: some words on one line, without Python's own errors."""
     return 5 < len(detail) < 300 and "recursion" not in detail and "\n" not in detail and "Traceback" not in detail

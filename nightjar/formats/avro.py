@@ -44,16 +44,13 @@ class AvroSchema:
 
     def __init__(self, text: str, references: Sequence[str] = ()) -> None:
         try:
-            written = [json.loads(each) for each in (*references, text)]
-            self._root, self._named = _parsed([_without_errors(each) for each in written])
-            self.physical: Any = _parsed([_physical(_without_errors(each)) for each in written])[0]
+            written = [_without_errors(json.loads(each)) for each in (*references, text)]
+            self._root, self._named = _parsed(written)
+            self.physical: Any = _parsed([_physical(each) for each in written])[0]
             """As fastavro decodes records, and encodes them."""
-        except _UNUSABLE as failure:
-            raise SchemaError(f"is not a schema of Avro ({type(failure).__name__}: {failure})") from None
-        if not isinstance(self._root, dict) or self._root["type"] != "record":
-            raise SchemaError("is not of a record, which an event is")
-        self._nodes = 0
-        try:
+            if not isinstance(self._root, dict) or self._root["type"] != "record":
+                raise SchemaError("is not of a record, which an event is")
+            self._nodes = 0
             self._check(self._root, ())
         except _UNUSABLE as failure:
             raise SchemaError(f"is not a schema of Avro ({type(failure).__name__}: {failure})") from None

@@ -14,6 +14,7 @@ from typing import Any
 import fastavro
 
 from nightjar.contracts.record_type import Member, RecordType
+from nightjar.formats.wire import header
 from nightjar.rules.types import Kind
 
 _NAMESPACE = "nightjar"
@@ -23,8 +24,6 @@ _TYPES: Mapping[Kind, Any] = {
     Kind.BOOLEAN: "boolean",
     Kind.TIMESTAMP: {"type": "long", "logicalType": "timestamp-micros"},
 }
-# Of Confluent's wire format, before the schema's id in four bytes.
-_MAGIC = b"\0"
 
 
 def avro_schema(record_type: RecordType, always_there: Collection[str]) -> str:
@@ -46,7 +45,7 @@ class AvroWriter:
 
     def __init__(self, schema: str, number: int) -> None:
         self._schema = fastavro.parse_schema(json.loads(schema))
-        self._header = _MAGIC + number.to_bytes(4, "big")
+        self._header = header(number)
 
     def encode(self, row: Mapping[str, Any]) -> bytes:
         """The record's value in Confluent's wire format. row: as `RecordType.row` returns it; times are µs."""

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
-
-from google.protobuf.descriptor import Descriptor
 
 from nightjar.formats.avro import AvroReader, AvroSchema
 from nightjar.formats.errors import SchemaError, UndecodableError
 from nightjar.formats.protobuf import MessageReader, ProtobufSchema, compiled
 from nightjar.formats.records import Raw
 from nightjar.formats.schemas import Schemas, Unusable
+from nightjar.formats.wire import HEADER_BYTES, place_in, schema_of
 from nightjar.rules.encodings import Encoding, Envelope, Format
 from nightjar.rules.errors import DeclarationError
 from nightjar.rules.events import Reason, Rejection, parse_recorded
 from nightjar.rules.streams import Stream
 
-# Of Confluent's wire format: a zero byte, the schema's id, and of Protobuf the message's place in the schema.
-_MAGIC, _ID_END = 0, 5
-_MAX_INDEXES = 20
 _KEPT = 256
 
 _NOT_DECODED = {Format.AVRO: Reason.NOT_AVRO, Format.PROTOBUF: Reason.NOT_PROTOBUF}
@@ -88,7 +84,7 @@ class _KnownReaders:
         self._stream, self._schemas = stream, schemas
         self._file = _file_reader(stream) if stream.encoding.schema is not None else None
         # the first message of a schema has one byte more, which is 0
-        self._beginning = _ID_END + (stream.encoding.format is Format.PROTOBUF)
+        self._beginning = HEADER_BYTES + (stream.encoding.format is Format.PROTOBUF)
         self._known: dict[bytes, tuple[Reader, int, int]] = {}
 
     def of(self, raw: bytes, arrival: int) -> tuple[Reader, int]:
@@ -100,8 +96,9 @@ class _KnownReaders:
         if reader is not None and arrival > since:
             return reader, end
         reader, end = _reader(raw, arrival, self._stream, self._schemas)
-        if end == self._beginning and self._schemas is not None:
-            self._known[beginning] = reader, self._schemas.since(_number(raw), self._stream.encoding.format), end
+        number = schema_of(raw)
+        if end == self._beginning and self._schemas is not None and number is not None:
+            self._known[beginning] = reader, self._schemas.since(number, self._stream.encoding.format), end
         return reader, end
 
 
@@ -131,78 +128,20 @@ def _reader(raw: bytes, arrival: int, stream: Stream, schemas: Schemas | None) -
     """What decodes a record, and where what it decodes begins."""
     if stream.encoding.schema is not None:
         return _file_reader(stream), 0
-    form = stream.encoding.format
-    if len(raw) < _ID_END or raw[0] != _MAGIC:
+    form, number = stream.encoding.format, schema_of(raw)
+    if number is None:
         what = "it does not begin with a zero byte and the id of a schema in the registry"
         raise RefusedError(Rejection(_NOT_DECODED[form], what))
-    number = _number(raw)
     if schemas is None:
         raise ValueError(f"stream {stream.name} needs a registry")
     schema = schemas.find(number, arrival, form)
     if isinstance(schema, Unusable):
         raise RefusedError(Rejection(Reason.UNKNOWN_SCHEMA, schema.reason))
-    indexes, end = (None, _ID_END) if isinstance(schema, AvroSchema) else _indexes(raw)
+    place, end = (None, HEADER_BYTES) if isinstance(schema, AvroSchema) else place_in(raw)
     try:
-        return _kept_reader(schema, indexes, stream), end
+        return _kept_reader(schema, place, stream), end
     except SchemaError as refusal:
         raise RefusedError(Rejection(Reason.UNKNOWN_SCHEMA, f"schema {number} {refusal.what}")) from None
-
-
-def _number(raw: bytes) -> int:
-    """The id of a record's schema."""
-    return int.from_bytes(raw[1:_ID_END], "big")
-
-
-def _indexes(raw: bytes) -> tuple[tuple[int, ...], int]:
-    """The message's place in its schema, and where it ends: a count and so many numbers, or 0 for the first."""
-    numbers = _varints(raw, _ID_END)
-    try:
-        count, end = next(numbers)
-        if count == 0:
-            return (0,), end
-        if not 0 < count <= _MAX_INDEXES:
-            raise UndecodableError("the message's place in its schema is not one")
-        places = [next(numbers) for _ in range(count)]
-    except (StopIteration, RuntimeError, IndexError):
-        raise UndecodableError("it ends within the message's place in its schema") from None
-    return tuple(place for place, _ in places), places[-1][1]
-
-
-def place_of(message: Descriptor) -> bytes:
-    """A message's place in its schema, as `_indexes` reads it."""
-    indexes: list[int] = []
-    within: Descriptor | None = message
-    while within is not None:
-        around = within.containing_type
-        siblings = within.file.message_types_by_name.values() if around is None else around.nested_types
-        indexes.insert(0, list(siblings).index(within))
-        within = around
-    if indexes == [0]:
-        return b"\0"
-    return b"".join(_varint(number) for number in (len(indexes), *indexes))
-
-
-def _varint(number: int) -> bytes:
-    """A number from 0 on, as `_varints` reads it."""
-    left, found = 2 * number, bytearray()
-    while left >= 0x80:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*found, left])
-
-
-def _varints(raw: bytes, at: int) -> Iterator[tuple[int, int]]:
-    """Signed numbers of variable length from there on, each with where it ends."""
-    while True:
-        value = shift = 0
-        while True:
-            byte = raw[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80 or shift > 35:
-                break
-        yield (value >> 1) ^ -(value & 1), at
 
 
 def _file_reader(stream: Stream) -> Reader:

@@ -18,11 +18,12 @@ from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 
 from nightjar.formats.avro import AvroSchema
-from nightjar.formats.decoding import place_of, schema_of_file
+from nightjar.formats.decoding import schema_of_file
 from nightjar.formats.errors import SchemaError
 from nightjar.formats.protobuf import ProtobufSchema
 from nightjar.formats.registry import Registry
 from nightjar.formats.schemas import Schema, usable
+from nightjar.formats.wire import header, place_of
 from nightjar.rules.encodings import Format
 from nightjar.rules.event_values import EXACT, JsonNumber
 from nightjar.rules.events import read_json
@@ -64,7 +65,7 @@ class Encoder:
                 raise SchemaError("there is no schema", where=subject, remedy="Register it, or declare schema_file")
             number, registered = found
             self._schema = usable(registered, stream.encoding.format)
-            self._header = b"\0" + number.to_bytes(4, "big")
+            self._header = header(number)
             if isinstance(self._schema, ProtobufSchema):
                 self._header += place_of(self._schema.message(stream.encoding.message))
 

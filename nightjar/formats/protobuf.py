@@ -145,7 +145,6 @@ class MessageReader:
     """Decodes what a stream's fields are read from."""
 
     def __init__(self, message: Descriptor, stream: Stream) -> None:
-        self._message = message
         self._class: type[Message] = GetMessageClass(message)
         tree: _Tree = {}
         units = {}

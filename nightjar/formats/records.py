@@ -50,10 +50,13 @@ class Records:
     @classmethod
     def of(cls, records: Sequence[KafkaRecord], arrivals: pa.Array, stream: Stream) -> Records:
         """Records of a client of Kafka. arrivals: int64, µs."""
-        values = pa.array([record.value for record in records], pa.binary())
-        keys = pa.array([record.key for record in records], pa.binary())
-        listed = [[{"key": name, "value": value} for name, value in record.headers or ()] for record in records]
-        return cls.read(values, arrivals, keys, pa.array(listed, HEADER_LIST), stream)
+        keys = headers = None
+        if stream.reads_key:
+            keys = pa.array([record.key for record in records], pa.binary())
+        if stream.reads_headers:
+            listed = [[{"key": name, "value": value} for name, value in record.headers or ()] for record in records]
+            headers = pa.array(listed, HEADER_LIST)
+        return cls.read(pa.array([record.value for record in records], pa.binary()), arrivals, keys, headers, stream)
 
     @classmethod
     def read(

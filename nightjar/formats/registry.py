@@ -154,11 +154,11 @@ class Registry:
             except httpx.HTTPError as failure:
                 why = str(failure) or type(failure).__name__
             else:
-                is_answer = answer.is_success or (answer.is_client_error and answer.status_code != _TOO_MANY)
-                if len(answer.content) <= _MAX_BYTES and is_answer:
+                is_final = answer.is_success or (answer.is_client_error and answer.status_code != _TOO_MANY)
+                if is_final and len(answer.content) <= _MAX_BYTES:
                     return answer
                 why = f"it answers {answer.status_code}"
-                if (answer.is_success or answer.is_client_error) and answer.status_code != _TOO_MANY:
+                if is_final:
                     break
             if wait is not None:
                 time.sleep(wait)

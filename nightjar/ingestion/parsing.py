@@ -40,7 +40,7 @@ from nightjar.rules.events import MAX_NESTING, Rejection, check_skew, recorded_t
 from nightjar.rules.field_paths import ABSENT, BLOCKED, HEADERS
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
-from nightjar.rules.types import INSTANT, FieldType, Kind
+from nightjar.rules.types import INSTANT, FieldType, Kind, decimals_of
 from nightjar.rules.written_times import UNITS, WrittenTime
 
 Mask = npt.NDArray[np.bool_]
@@ -109,7 +109,7 @@ def parse_columns(records: Records, stream: Stream, schemas: Schemas | None = No
     """The same, however few the records are."""
     raw = records.values.to_pylist()
     latest = records.arrivals.to_numpy(zero_copy_only=False) + stream.max_future_skew
-    plain, sure = [recorded_table([], stream)], [np.empty(0, np.int64)]
+    plain, sure = list[pa.Table](), [np.empty(0, np.int64)]
     for contents in _contents(raw, records, stream, schemas):
         columns, doubt = _columns(contents.documents, contents.stream)
         times = columns[stream.event_time].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -311,7 +311,8 @@ def _decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.rint(held * unit)
         doubt |= ~((scaled / unit == held) & (np.abs(scaled) < min(10.0**declared.precision, _IDENTIFIED)))
-    return _scaled(np.where(doubt, 0.0, scaled).astype(np.int64), array, declared), doubt
+    whole = np.where(doubt, 0.0, scaled).astype(np.int64)
+    return decimals_of(whole, array.is_valid().buffers()[1], declared.arrow), doubt
 
 
 def _exact_decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
@@ -327,15 +328,8 @@ def _exact_decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, M
                 whole[at] = number
                 continue
         doubt[at] = value is not None
-    return _scaled(whole, pa.array([None if value is None else 0 for value in values], pa.int8()), declared), doubt
-
-
-def _scaled(whole: npt.NDArray[np.int64], values: pa.Array, declared: FieldType) -> pa.Array:
-    """Decimals of numbers of their smallest unit, NULL where the values are."""
-    words = np.zeros((len(whole), 2), np.int64)
-    words[:, 0] = whole
-    words[:, 1] = words[:, 0] >> 63
-    return pa.Array.from_buffers(declared.arrow, len(whole), [values.is_valid().buffers()[1], pa.py_buffer(words)])
+    is_valid = pa.array([value is not None for value in values], pa.bool_())
+    return decimals_of(whole, is_valid.buffers()[1], declared.arrow), doubt
 
 
 def _numbers_as_written(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:

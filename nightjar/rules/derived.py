@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -16,7 +15,18 @@ from nightjar.rules.event_values import MAX_STRING
 from nightjar.rules.predicates import Value, compile_value
 from nightjar.rules.predicates.nodes import Family, Type
 from nightjar.rules.streams import Stream
-from nightjar.rules.types import BOOLEAN, DOUBLE, INT64, MAX_PRECISION, STRING, TIMESTAMP, FieldType, Kind, decimal
+from nightjar.rules.types import (
+    BOOLEAN,
+    DOUBLE,
+    INT64,
+    MAX_PRECISION,
+    STRING,
+    TIMESTAMP,
+    FieldType,
+    Kind,
+    decimal,
+    decimals_of,
+)
 
 
 def derived_field(sql: str, fields: Mapping[str, FieldType]) -> tuple[FieldType, frozenset[str]]:
@@ -96,10 +106,7 @@ def _logical(series: pl.Series, kind: FieldType) -> pa.Array:
         return whole.view(kind.arrow)
     if kind.kind is Kind.INT64:
         return whole
-    words = np.zeros((len(whole), 2), np.int64)
-    words[:, 0] = whole.fill_null(0).to_numpy()
-    words[:, 1] = words[:, 0] >> 63
-    return pa.Array.from_buffers(kind.arrow, len(whole), [whole.is_valid().buffers()[1], pa.py_buffer(words)])
+    return decimals_of(whole.fill_null(0).to_numpy(), whole.is_valid().buffers()[1], kind.arrow)
 
 
 _OLDEST = pl.CompatLevel.oldest()

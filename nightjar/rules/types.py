@@ -6,7 +6,10 @@ import difflib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from nightjar.rules.errors import DeclarationError
@@ -61,6 +64,17 @@ class FieldType:
     def is_number(self) -> bool:
         """Whether it can be summed and averaged."""
         return self.kind in (Kind.INT64, Kind.DOUBLE, Kind.DECIMAL)
+
+
+def decimals_of(whole: npt.NDArray[Any], validity: pa.Buffer | None, kind: pa.DataType) -> pa.Array:
+    """Decimals of numbers (int64) of their smallest unit.
+
+    validity: Arrow's bitmap, None if none is NULL. kind: decimal128.
+    """
+    words = np.empty((len(whole), 2), np.int64)
+    words[:, 0] = whole
+    words[:, 1] = words[:, 0] >> 63
+    return pa.Array.from_buffers(kind, len(whole), [validity, pa.py_buffer(words)])
 
 
 # All points in time, in Arrow.

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from nightjar.rules.engine.kernels.columns import write
 from nightjar.rules.engine.memory import RowArray
 from nightjar.rules.engine.strings import Int64Array
-from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.types import FieldType, Kind, decimals_of
 
 Mask = npt.NDArray[np.uint8]
 
@@ -105,11 +105,8 @@ def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType
     """A pyarrow array of the field's declared type from its physical form; not for strings."""
     bitmap = bitmap_of(valid)
     if kind.kind is Kind.DECIMAL:
-        words = np.empty((len(values), 2), np.int64)
-        words[:, 0] = values
-        words[:, 1] = values >> 63  # type: ignore[operator]
         # the widest precision the same bits may have: sums of 18 digits fit 19
-        return pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(values), [bitmap, pa.py_buffer(words)])
+        return decimals_of(values, bitmap, pa.decimal128(38, kind.scale))
     if kind.kind is Kind.BOOLEAN:
         return pa.array(values.astype(np.bool_), mask=None if valid is None else valid == 0)
     values = np.ascontiguousarray(values)
