@@ -20,6 +20,7 @@ from checks.bench.figures import log_progress
 QUICK = {
     "engine": "--events 100000 --repeats 1",
     "many_rules": "--counts 10 100 --repeats 1",
+    "constructs": "--events 20000 --rules 5 --repeats 1",
     "windows": "--held 1000 10000 --repeats 1",
     "memory": "--events 100000",
     "resolution": "--groups 10 --hours 1 --resolutions 1m",

@@ -24,7 +24,7 @@ from checks.bench.figures import emit, log_progress, timed
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.carried import load_kernels
 from nightjar.rules.model import parse_rule
-from nightjar.rules.streams import load_streams
+from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.versions import RuleSet
 
 HOUR = 3_600_000_000
@@ -103,9 +103,12 @@ def numpy_alone(columns: dict[str, np.ndarray]) -> None:
         np.cumsum(columns[name][order])
 
 
-def run(ruleset: RuleSet, table: pa.Table, size: int, start: int = 0) -> float:
-    """Seconds to advance an engine over the table in batches of `size`, after a first batch of `start` events."""
-    engine = Engine(load_streams()["transactions"], ruleset)
+def run(ruleset: RuleSet, table: pa.Table, size: int, start: int = 0, *, stream: Stream | None = None) -> float:
+    """Seconds to advance an engine over the table in batches of `size`, after a first batch of `start` events.
+
+    stream: of the events; None: the shipped `transactions`.
+    """
+    engine = Engine(load_streams()["transactions"] if stream is None else stream, ruleset)
     if start:
         engine.advance(table.slice(0, start))
     clocks = table.column("arrival_time").cast(pa.int64()).to_numpy()
