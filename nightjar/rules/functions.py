@@ -35,6 +35,7 @@ class Function(StrEnum):
     COUNT_DISTINCT = "count_distinct"
     FIRST = "first"
     LAST = "last"
+    PREVIOUS = "previous"
     VALUES = "values"
 
     @property
@@ -89,6 +90,8 @@ class FunctionSpec:
     """Whether it is a number of events or values: never NULL, below 0 or too large, and it reveals no value."""
     takes_rows: bool = False
     """Whether it is also of `*`. Of a field it looks only at whether that is NULL."""
+    is_before: bool = False
+    """Whether it is of the events before the current one, as with `excluding_current`, which is not written then."""
 
     @property
     def is_list(self) -> bool:
@@ -109,6 +112,7 @@ def _total(field_type: FieldType) -> FieldType:
     return FieldType(Kind.DECIMAL, 19, field_type.scale) if field_type.kind is Kind.DECIMAL else field_type
 
 
+_LAST = Computation(LAST, carried=1)
 _LEAST, _GREATEST = (Computation(code, carried=2, carried_per_place=1) for code in (LEAST, GREATEST))
 
 SPECS = {
@@ -150,7 +154,8 @@ SPECS = {
         _ALL, _to(INT64), Computation(DISTINCT, carried=2, carried_per_place=4), empty=0, counts=True
     ),
     Function.FIRST: FunctionSpec(_ALL, _same, Computation(FIRST, carried=1)),
-    Function.LAST: FunctionSpec(_ALL, _same, Computation(LAST, carried=1)),
+    Function.LAST: FunctionSpec(_ALL, _same, _LAST),
+    Function.PREVIOUS: FunctionSpec(_ALL, _same, _LAST, is_before=True),
     # a double has several spellings, and two that look alike may differ
     Function.VALUES: FunctionSpec(_ALL - {Kind.DOUBLE}, _to(STRING), computation=None),
 }

@@ -108,6 +108,10 @@ class Measure(BaseModel):
         elif not isinstance(field, str):
             raise ValueError(f"{named[0]} of {field!r} has no meaning. Name a field, as in {named[0]}: amount")
         rest = {key: value for key, value in written.items() if key != named[0]}
+        if Function(named[0]).spec.is_before:
+            if "excluding_current" in rest:
+                raise ValueError(f"{named[0]} never has the current event. Leave excluding_current out")
+            rest["excluding_current"] = True
         length = "episode" if "episode" in rest else "over"
         if length in rest and rest[length] is None:
             raise ValueError(f"{length} is empty. Write how long, as in {length}: 1h")
@@ -183,7 +187,7 @@ class Measure(BaseModel):
             written["where"] = self.where
         if self.per:
             written["per"] = list(self.per)
-        if self.excluding_current:
+        if self.excluding_current and not self.function.spec.is_before:
             written["excluding_current"] = True
         if self.since is not None:
             written["since"] = self.since

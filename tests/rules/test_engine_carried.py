@@ -38,7 +38,11 @@ FUNCTIONS = [
 
 
 def ruleset(over: str, **options: Any) -> RuleSet:
-    measures = {f"{f}_{field}": {f.value: field, "over": over, **options} for f, field in FUNCTIONS}
+    measures = {
+        f"{f}_{field}": {f.value: field, "over": over, **options}
+        for f, field in FUNCTIONS
+        if not (f.spec.is_before and "excluding_current" in options)
+    }
     halves = (dict(itertools.islice(measures.items(), a, None, 2)) for a in (0, 1))
     rules = [
         {"id": f"r{at}", "stream": "things", "group_by": ["who"], "measures": half, "when": f"{min(half)} IS NULL"}

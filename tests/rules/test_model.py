@@ -86,6 +86,15 @@ def test_yaml_json_and_the_written_form_are_the_same_rule() -> None:
     assert Rule.model_validate_json(rule.model_dump_json()) == rule
 
 
+def test_a_previous_value_is_shown_as_it_was_written() -> None:
+    """It is the last one but that of the current event, and is not written out as such."""
+    (measure,) = parse_rule(
+        written(measures={"m": {"previous": "terminal_id", "over": "1d"}}, when="TRUE"), STREAMS
+    ).measures.values()
+    assert measure.excluding_current
+    assert measure.model_dump() == {"previous": "terminal_id", "over": "1d"}
+
+
 FIELDS = ["transaction_id", "event_time", "customer_id", "terminal_id", "amount"]
 TAKES: dict[str, list[str]] = {
     "sum": ["amount"],
@@ -97,6 +106,7 @@ TAKES: dict[str, list[str]] = {
     "count_distinct": FIELDS,
     "first": FIELDS,
     "last": FIELDS,
+    "previous": FIELDS,
     "values": FIELDS,
 }
 CONDITIONS = st.sampled_from(["amount > 1", "customer_id = 'c' OR amount IS NULL"])
@@ -107,7 +117,7 @@ def _optional(draw: Callable[[Any], Any], measure: dict[str, Any]) -> dict[str, 
         "where": CONDITIONS,
         "since": CONDITIONS,
         "per": st.just(["terminal_id"]),
-        "excluding_current": st.just(value=True),
+        **({} if "previous" in measure else {"excluding_current": st.just(value=True)}),
     }
     return measure | {name: draw(values) for name, values in options.items() if draw(st.booleans())}
 
@@ -244,6 +254,12 @@ def test_a_mistake_names_its_place_and_the_remedy(changes: dict[str, Any], place
             "Use measures in when",
         ),
         ({"count": "*", "over": "1h", "excluding_current": 1}, "measures.m.excluding_current", "is 1", "true or false"),
+        (
+            {"previous": "amount", "over": "1h", "excluding_current": False},
+            "measures.m",
+            "previous never has the current event",
+            "Leave excluding_current out",
+        ),
         ({"count": "*", "over": "1h", "episode": "10m"}, "measures.m.episode", "beside over", "has one of them"),
         ({"count": "*", "episode": "101d"}, "measures.m.episode", "101d is not a valid episode", "at most 100d"),
         ({"count": "*", "episode": 5}, "measures.m.episode", "5 is not a duration", "units ms, s, m, h, d"),

@@ -90,6 +90,7 @@ _FUNCTIONS = {
     "count_distinct": _ANY,
     "first": _ANY,
     "last": _ANY,
+    "previous": _ANY,
     "values": _ANY - {"double"},
 }
 # With a resolution.
@@ -204,7 +205,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         written["until"] = window.until.sql
     if window.per:
         written["per"] = list(window.per)
-    if window.excluding_current:
+    if window.excluding_current and function != "previous":
         written["excluding_current"] = True
     if window.resolution:
         written["resolution"] = window.resolution

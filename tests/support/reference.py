@@ -368,7 +368,7 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
         for other in window
         if measure.where(other)
         and all(other[f] is not None and other[f] == event[f] for f in measure.per)
-        and not (measure.excluding_current and other is event)
+        and not ((measure.excluding_current or measure.function == "previous") and other is event)
     ]
     if measure.function == "count" and measure.field is None:
         return len(counted)
@@ -398,7 +398,7 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
             return max(values, default=None)
         case "first":
             return values[0] if values else None
-        case "last":
+        case "last" | "previous":
             return values[-1] if values else None
         case "values":
             return listed(values, measure.shown)

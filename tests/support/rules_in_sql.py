@@ -158,7 +158,7 @@ def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
             return f"count(DISTINCT {x}) {counted}"
         case Function.FIRST:
             return f"arg_min({x}, o.the_nth) {counted}"
-        case Function.LAST:
+        case Function.LAST | Function.PREVIOUS:
             return f"arg_max({x}, o.the_nth) {counted}"
         case Function.VALUES:
             return f"list({x} ORDER BY o.the_nth) {counted}"
