@@ -13,6 +13,7 @@ _NAMES = ("label", "scenario", "fraud", "is_fraud")
 _SCANS: dict[str, Callable[[Path], pl.LazyFrame]] = {
     ".parquet": pl.scan_parquet,
     ".csv": pl.scan_csv,
+    ".tsv": lambda path: pl.scan_csv(path, separator="\t"),
     ".jsonl": pl.scan_ndjson,
     ".ndjson": pl.scan_ndjson,
 }
@@ -30,7 +31,7 @@ def refuse_unknown_field(label: str, stream: Stream) -> None:
 
 
 def read_labels(path: Path, stream: Stream, column: str | None = None) -> pl.LazyFrame:
-    """`event_id` and `label` of a Parquet, CSV or JSON-lines file.
+    """`event_id` and `label` of a Parquet, CSV or JSON-lines file, of text also with `.gz`, or of a folder of Parquet.
 
     The id is in a column `event_id`, or one called like the stream's. column: that of the labels; None: the first of
     label, scenario, fraud, is_fraud.
@@ -38,10 +39,11 @@ def read_labels(path: Path, stream: Stream, column: str | None = None) -> pl.Laz
     Raises:
         SettingsError: the file cannot be read, or lacks a column.
     """
-    scan = _SCANS.get(path.suffix.lower())
+    scan = pl.scan_parquet if path.is_dir() else _SCANS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     if scan is None:
-        raise SettingsError("is not a known kind of file", where=str(path), remedy=f"Name it {', '.join(_SCANS)}")
-    if not path.is_file():
+        remedy = f"Name it {', '.join(_SCANS)}; those of text also with .gz"
+        raise SettingsError("is not a known kind of file", where=str(path), remedy=remedy)
+    if not path.exists():
         raise SettingsError("does not exist", where=str(path), remedy="Name a file of labels")
     try:
         rows = scan(path)

@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from nightjar.files.event_files import EventsError, columns_of, first_line
+from nightjar.files.errors import EventsError, first_line
+from nightjar.files.event_files import columns_of
 from nightjar.rules.streams import Stream
 
 _EVENTS = "events"  # what they are called in errors

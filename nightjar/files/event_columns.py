@@ -56,16 +56,25 @@ class MisfitError(ValueError):
         super().__init__(why)
 
 
+def _raised(misfit: MisfitError) -> None:
+    raise misfit
+
+
 def as_declared(
-    column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None = None, written: WrittenTime | None = None
+    column: pa.ChunkedArray,
+    declared: FieldType,
+    zone: ZoneInfo | None = None,
+    written: WrittenTime | None = None,
+    misfit: Callable[[MisfitError], None] = _raised,
 ) -> pa.ChunkedArray:
     """The column in its field's Arrow type.
 
     zone: of times without one, and of dates, which are then its midnight. written: how texts and numbers are written
-    that are times, if that is declared; its zone comes first.
+    that are times, if that is declared; its zone comes first. misfit: is called for each value that does not fit, in
+    the order of rows, which then is NULL.
 
     Raises:
-        MisfitError: a value does not fit.
+        MisfitError: the column's type does not fit; of a value by default, and otherwise what `misfit` raises.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -76,16 +85,22 @@ def as_declared(
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
             column = _as_text(column)
     if _is_text(column.type):
-        return _of_text(column, declared, zone, written)
+        return _of_text(column, declared, zone, written, misfit)
     convert = _CONVERSIONS[declared.kind]
-    try:
-        return _converted(column, declared, convert, zone)
-    except _REFUSALS as refusal:
-        why = str(refusal).splitlines()[0]
-    row = _first_misfit(column, declared, convert, zone)
-    if row is None:
-        raise MisfitError(why)
-    raise MisfitError(why, row, _shown(column[row]))
+    parts, begin = [], 0
+    while True:
+        rest = column.slice(begin)
+        try:
+            parts += _converted(rest, declared, convert, zone).chunks
+            return pa.chunked_array(parts, declared.arrow)
+        except _REFUSALS as refusal:
+            why = str(refusal).splitlines()[0]
+        row = _first_misfit(rest, declared, convert, zone)
+        if row is None:
+            raise MisfitError(why)
+        misfit(MisfitError(why, begin + row, _shown(rest[row])))
+        parts += [*_converted(rest.slice(0, row), declared, convert, zone).chunks, pa.nulls(1, declared.arrow)]
+        begin += row + 1
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -96,15 +111,21 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _of_text(
-    column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None, written: WrittenTime | None = None
+    column: pa.ChunkedArray,
+    declared: FieldType,
+    zone: ZoneInfo | None,
+    written: WrittenTime | None = None,
+    misfit: Callable[[MisfitError], None] = _raised,
 ) -> pa.ChunkedArray:
     texts = column.cast(pa.string())
     if declared.kind is Kind.STRING:
-        long = pc.index(pc.greater(pc.utf8_length(texts), MAX_STRING), value=True).as_py()
-        if long >= 0:
-            text = texts[long].as_py()
-            raise MisfitError(f"it {too_long(text, declared)}", long, shortened(text, 60))
-        return texts
+        long = pc.greater(pc.utf8_length(texts), MAX_STRING)
+        if not pc.any(long).as_py():
+            return texts
+        for row in pc.indices_nonzero(long).to_pylist():
+            text = texts[row].as_py()
+            misfit(MisfitError(f"it {too_long(text, declared)}", row, shortened(text, 60)))
+        return pc.if_else(long, pa.scalar(None, texts.type), texts)
     read = pa.chunked_array([pa.nulls(len(texts), declared.arrow)])
     if written is None:
         with suppress(pa.ArrowInvalid):  # a day that no month has, a decimal of too many digits: found value by value
@@ -116,7 +137,7 @@ def _of_text(
     for row, text in zip(left.tolist(), texts.take(pa.array(left)).to_pylist(), strict=True):
         value = typed_text(text, declared, zone, written)
         if value is None:
-            raise MisfitError(text_mistake(text, declared, zone, written), row, shortened(text, 80))
+            misfit(MisfitError(text_mistake(text, declared, zone, written), row, shortened(text, 80)))
         values.append(value)
     held = pa.int64() if declared.kind is Kind.TIMESTAMP else declared.arrow
     mask = np.zeros(len(texts), np.bool_)

@@ -10,17 +10,17 @@ records that are not among the examples hold. The text says where that is guesse
 
 from __future__ import annotations
 
-import codecs
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nightjar.configuration.settings import Settings
+from nightjar.files.json_records import json_records
 from nightjar.kafka.readers import Reader
 from nightjar.rules.errors import DeclarationError, NightjarError, printable, shortened
 from nightjar.rules.event_values import JsonNumber
@@ -152,15 +152,14 @@ def topic_examples(settings: Settings, topic: str, most: int) -> list[bytes]:
 
 
 def file_examples(path: Path, most: int) -> list[bytes]:
-    """The first lines of a file.
+    """The first records of a file of JSON, which may be compressed (see `json_records`).
 
     Raises:
         InferenceError: it cannot be read.
+        EventsError: see `json_records`.
     """
     try:
-        with path.open("rb") as lines:
-            first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
-            return list(islice((line for line in chain([first], lines) if line.strip()), most))
+        return [record for _, record in islice(json_records(path), most)]
     except OSError as failure:
         what = f"cannot be read: {failure.strerror or failure}"
         raise InferenceError(what, where=str(path), remedy="Give a file with a JSON object in each line") from None

@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nightjar.files.event_files import ARRIVAL
+from nightjar.files.declared_rows import ARRIVAL
 from nightjar.replay.malformed import forms, malformed
 from nightjar.rules.durations import format_duration
 from nightjar.rules.encodings import PLAIN

@@ -1,5 +1,6 @@
 """Drafts over a day of the lake, beside the rules that were live."""
 
+import gzip
 import json
 from datetime import date
 from decimal import Decimal
@@ -95,6 +96,12 @@ def test_labels_from_files(tmp_path: Path, first_night: FirstNight) -> None:
     pl.DataFrame({"transaction_id": ["a"], "scenario": ["x"], "mine": [True]}).write_csv(tmp_path / "labels.csv")
     assert read_labels(tmp_path / "labels.csv", stream).collect().rows() == [("a", "x")]
     assert read_labels(tmp_path / "labels.csv", stream, "mine").collect().rows() == [("a", True)]
+    (tmp_path / "labels.csv.gz").write_bytes(gzip.compress((tmp_path / "labels.csv").read_bytes()))
+    (tmp_path / "labels.tsv").write_text((tmp_path / "labels.csv").read_text().replace(",", "\t"))
+    (tmp_path / "folder").mkdir()
+    pl.read_csv(tmp_path / "labels.csv").write_parquet(tmp_path / "folder" / "part-0.parquet")
+    for name in ("labels.csv.gz", "labels.tsv", "folder"):
+        assert read_labels(tmp_path / name, stream).collect().rows() == [("a", "x")]
     with pytest.raises(SettingsError, match=r"has no column other.*Its columns are"):
         read_labels(tmp_path / "labels.csv", stream, "other")
     with pytest.raises(SettingsError, match="not a known kind of file"):

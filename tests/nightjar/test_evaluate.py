@@ -159,6 +159,7 @@ def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
     assert json.loads(done.stdout) == {
         "out": "v.parquet",
         "rows": 3,
+        "bad_lines": 0,
         "events": 3,
         "duplicates": 0,
         "rules": [{"rule_id": "spending", "rule_version": 1, "evaluated": 3, "violations": 1}],
@@ -200,10 +201,10 @@ def test_wrong_option_is_refused(
         (
             "events.csv",
             ("5.01", "5.011"),
-            "events.csv: row 2: amount (string): '5.011' cannot be read as decimal(12,2)",
+            "events.csv: line 3: amount (string): '5.011' cannot be read as decimal(12,2)",
         ),
-        ("events.csv", ("\n3,", "\n,"), "events.csv: row 3: transaction_id: is NULL"),
-        ("events.csv", ("2026-01-05T12:30:00Z", ""), "events.csv: row 2: event_time: is NULL"),
+        ("events.csv", ("\n3,", "\n,"), "events.csv: line 4: transaction_id: is NULL"),
+        ("events.csv", ("2026-01-05T12:30:00Z", ""), "events.csv: line 3: event_time: is NULL"),
         ("events.csv", (",customer_id,", ",customer,"), "has no column customer_id"),
         ("events.csv", ("2,2026-01-05T12:30:00Z", '2,"2026-01-05T12:30:00Z'), "events.csv: line 3: has a quote that"),
         ("events.csv", ("12:30:00Z", "12:30:00"), "its zone is missing"),

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from nightjar.files.event_files import EventsError, doubtful_times, read_events
+from nightjar.files.errors import EventsError
+from nightjar.files.event_files import doubtful_times, read_events
 from nightjar.rules.streams import Stream, streams_from_mapping
 
 STREAM: Stream = streams_from_mapping(
@@ -173,7 +174,7 @@ def test_arrival_time_comes_along_where_it_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(EventsError, match="line 1: arrival_time is 'soon'"):
         arriving(tmp_path / "e.jsonl")
     (tmp_path / "e.csv").write_text("id,at,who,amount,n,x,ok,arrival_time\n1,0,a,1,1,1,true,0\n2,0,a,1,1,1,true,\n")
-    with pytest.raises(EventsError, match="row 2: arrival_time: is NULL"):
+    with pytest.raises(EventsError, match="line 3: arrival_time: is NULL"):
         arriving(tmp_path / "e.csv")
 
 
@@ -417,7 +418,7 @@ def test_a_column_has_the_name_of_the_field_or_of_its_place(tmp_path: Path, head
 def test_a_time_that_is_written_otherwise_is_refused_with_its_row(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text("id,at,who,day\n1,1767614400,a,05.01.2026\n2,1767614400,a,2026-01-05\n")
-    with pytest.raises(EventsError, match=r"row 2: day .*write it like %d\.%m\.%Y"):
+    with pytest.raises(EventsError, match=r"line 3: day .*write it like %d\.%m\.%Y"):
         read_events(path, PLACED)
 
 

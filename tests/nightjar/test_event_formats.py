@@ -14,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from checks.fuzz.hostile_events import NUMBERS, STRINGS, TIMES
+from nightjar.files.errors import EventsError
 from nightjar.files.event_columns import MisfitError, as_declared
-from nightjar.files.event_files import EventsError, read_events
+from nightjar.files.event_files import read_events
 from nightjar.formats.records import Records
 from nightjar.ingestion.parsing import parse_columns
 from nightjar.rules.event_values import too_long, typed_text

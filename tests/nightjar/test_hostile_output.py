@@ -283,6 +283,14 @@ def _evaluate(ground: Ground) -> list[str]:
     return ["evaluate", "--stream", "transactions", "--rules", rules, "--events", events, "--out", out]
 
 
+def _evaluate_with_bad_lines(ground: Ground) -> list[str]:
+    command = _evaluate(ground)
+    at = command.index("--events") + 1
+    lines = [json.dumps(EVENT), HOSTILE.replace("\n", ""), json.dumps(EVENT | {"event_time": HOSTILE})]
+    command[at] = ground.file("bad.jsonl", "\n".join(lines))
+    return [*command, "--max-bad-lines", "9"]
+
+
 def _generate(ground: Ground) -> list[str]:
     out = str(ground.folder / NAME)
     return ["generate", "--out", out, "--days", "1", "--customers", "3", "--terminals", "3", "--events", "10"]
@@ -340,7 +348,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(lambda _: ["backfill", "--day", HOSTILE], 2),
     ],
     "demo": [Scenario(_demo, 2)],
-    "evaluate": [Scenario(_evaluate, 0, shown=printable(NAME))],
+    "evaluate": [
+        Scenario(_evaluate, 0, shown=printable(NAME)),
+        Scenario(_evaluate_with_bad_lines, 0, shown="lines left out"),
+    ],
     "explain": [
         Scenario(_explain, 0, shown="ann[/x][conceal]b"),
         Scenario(lambda ground: [*_explain(ground)[:-1], HOSTILE], 2),

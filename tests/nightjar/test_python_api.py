@@ -20,7 +20,7 @@ from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
 import nightjar
-from nightjar.files.event_files import EventsError
+from nightjar.files.errors import EventsError
 from nightjar.lake.config import LakeError
 from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS
 from nightjar.rules.alert_ids import alert_id

@@ -1,5 +1,6 @@
 """A declaration that is made from examples reads them, and says what it guesses."""
 
+import gzip
 import json
 import random
 import tomllib
@@ -180,6 +181,12 @@ def test_a_name_that_no_stream_has_is_refused(name: str) -> None:
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_bytes(b"\xef\xbb\xbf" + records(ROWS)[0] + b"\n\n")
     assert file_examples(tmp_path / "e.jsonl", 5) == [records(ROWS)[0] + b"\n"]
+
+
+def test_examples_may_be_an_array_and_compressed(tmp_path: Path) -> None:
+    """As an export of a database, or of a web service, is."""
+    (tmp_path / "e.json.gz").write_bytes(gzip.compress(b"[" + b",\n".join(records(ROWS)) + b"]"))
+    assert file_examples(tmp_path / "e.json.gz", 2) == records(ROWS)[:2]
 
 
 @pytest.mark.kafka

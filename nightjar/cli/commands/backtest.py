@@ -33,8 +33,8 @@ def backtest(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="Parquet, CSV or JSON lines with event ids and labels: show precision and recall. NULL, false, 0 and "
-            "`genuine` label an event that is no fraud.",
+            help="Parquet, CSV or JSON lines (the last two also with .gz) with event ids and labels: show precision "
+            "and recall. NULL, false, 0 and `genuine` label an event that is no fraud.",
             show_default=False,
         ),
     ] = None,

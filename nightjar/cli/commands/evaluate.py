@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nightjar.cli.context import Context
-from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown
+from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, Delimiter, MaxBadLines, delimiter_of, read_shown
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.zones import zone_named
 
@@ -30,6 +30,8 @@ def evaluate(
         typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
     ] = None,
     zone: Annotated[str | None, typer.Option(help=ZONE_HELP, show_default=False)] = None,
+    delimiter: Delimiter = None,
+    max_bad_lines: MaxBadLines = 0,
     measures: Annotated[
         bool, typer.Option("--measures", help="Write every evaluated event of every rule, not only the violations.")
     ] = False,
@@ -43,6 +45,7 @@ def evaluate(
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from nightjar.files.bad_lines import BadLines
     from nightjar.files.evaluate import evaluate as evaluated
     from nightjar.files.evaluate import write_truth
     from nightjar.rules.model import load_rules
@@ -52,7 +55,7 @@ def evaluate(
     context = Context(streams=streams)
     declared = context.stream(stream)
     _refuse_unfit(out, events)
-    times_of = zone_named(zone, "--zone")
+    times_of, separated, bad = zone_named(zone, "--zone"), delimiter_of(delimiter), BadLines(max_bad_lines)
     loaded = load_rules(rules, context.streams)
     if all(rule.stream != stream for rule in loaded):
         others = ", ".join(sorted({rule.stream for rule in loaded}))
@@ -64,16 +67,16 @@ def evaluate(
     columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
     with Progress(*columns, console=context.progress, transient=True) as bar:
         task = bar.add_task(f"reading {events}", total=None, shown="")
-        table = read_shown(context.progress, events, declared, zone=times_of)
+        table = read_shown(context.progress, events, declared, bad=bad, zone=times_of, delimiter=separated)
         bar.update(task, description="evaluating", shown=counted(table.num_rows, "event"))
         truth = evaluated(declared, loaded, table)
         rows = truth.rows(every=measures)
         bar.update(task, description=f"writing {out}", total=rows, shown=counted(rows, "row"))
         write_truth(truth, out, every=measures, progress=lambda written: bar.advance(task, written))
     if as_json:
-        show_json({"out": str(out), "rows": rows, **_summary(truth)})
+        show_json({"out": str(out), "rows": rows, "bad_lines": bad.count, **_summary(truth)})
     else:
-        context.console.print(_shown(truth, f"{counted(rows, 'row')} in {out}"))
+        context.console.print(_shown(truth, f"{counted(rows, 'row')} in {out}", bad.count))
 
 
 def _refuse_unfit(out: Path, events: Path) -> None:
@@ -106,12 +109,13 @@ def _summary(truth: "Truth") -> dict[str, object]:
     }
 
 
-def _shown(truth: "Truth", title: str) -> "RecordTable":
+def _shown(truth: "Truth", title: str, bad: int) -> "RecordTable":
     from nightjar.terminal.console import counted
     from nightjar.terminal.tables import RecordTable, number
 
     duplicates = f", including {counted(truth.duplicates, 'duplicate')}" if truth.duplicates else ""
-    caption = f"{counted(truth.events, 'event')}{duplicates}"
+    left_out = f"; {counted(bad, 'bad line')} left out" if bad else ""
+    caption = f"{counted(truth.events, 'event')}{duplicates}{left_out}"
     table = RecordTable("rule", number("evaluated"), number("violations"), title=title, caption=caption)
     for verdict in truth.verdicts:
         table.add_row(verdict.version.rule.id, f"{verdict.evaluated:,}", f"{verdict.violations:,}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nightjar.cli.context import Context
-from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown
+from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, Delimiter, MaxBadLines, delimiter_of, read_shown
 from nightjar.rules.errors import NightjarError, SettingsError
 from nightjar.rules.zones import zone_named
 
@@ -26,6 +26,8 @@ def replay(
         typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
     ] = None,
     zone: Annotated[str | None, typer.Option(help=ZONE_HELP, show_default=False)] = None,
+    delimiter: Delimiter = None,
+    max_bad_lines: MaxBadLines = 0,
     speed: Annotated[str, typer.Option(help="Speed-up over the original pace, or `max`.")] = "1",
     keep_times: Annotated[
         bool,
@@ -65,6 +67,7 @@ def replay(
         TimeRemainingColumn,
     )
 
+    from nightjar.files.bad_lines import BadLines
     from nightjar.kafka import topics
     from nightjar.replay import ReplayOptions, replay_batches, send
     from nightjar.terminal.console import show_json
@@ -77,9 +80,12 @@ def replay(
             where="--keep-times",
             remedy="Set arrival = producer (NIGHTJAR_ARRIVAL=producer) for the topics of a replay",
         )
-    faster, times_of = _speed(speed), zone_named(zone, "--zone")
+    faster, times_of, separated = _speed(speed), zone_named(zone, "--zone"), delimiter_of(delimiter)
+    bad = BadLines(max_bad_lines)
     with context.progress.status(f"reading {file}"):
-        table = read_shown(context.progress, file, declared, zone=times_of, arrivals=keep_times)
+        table = read_shown(
+            context.progress, file, declared, bad=bad, zone=times_of, delimiter=separated, arrivals=keep_times
+        )
     options = ReplayOptions(
         start=None if keep_times else time.time_ns() // 1000,
         speed=faster,
@@ -111,7 +117,7 @@ def replay(
             progress=lambda count: bar.advance(task, count),
         )
     if as_json:
-        show_json(report.as_dict())
+        show_json({**report.as_dict(), "bad_lines": bad.count})
     else:
         context.console.print(report.table())
 

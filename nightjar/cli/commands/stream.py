@@ -69,7 +69,9 @@ def rebuild(
 
 @app.command()
 def infer(
-    file: Annotated[Path | None, typer.Argument(help="A file with a JSON object in each line.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="A file of JSON: an object in each line, or an array of them; also with .gz.")
+    ] = None,
     topic: Annotated[str | None, typer.Option(help="A topic, whose newest records are the examples.")] = None,
     name: Annotated[str | None, typer.Option(help="Of the stream; else that of the topic or file.")] = None,
     records: Annotated[int, typer.Option(min=1, help="How many examples to look at.")] = 1000,
@@ -86,5 +88,5 @@ def infer(
     if (file is None) == (topic is None):
         raise SettingsError("give a file or a topic", where="stream infer", remedy="As in --topic transfers")
     found = file_examples(file, records) if file is not None else topic_examples(context.settings, str(topic), records)
-    name = name or stream_name(topic or str(file and file.stem))
+    name = name or stream_name(topic or str(file and file.name.split(".")[0]))
     context.console.print(lines(declaration(found, name, topic or name)), soft_wrap=True)
