@@ -8,21 +8,16 @@ page says why: who is not logged in gets a link to the login, which leads back.
 import mimetypes
 from datetime import UTC
 from pathlib import PurePosixPath
-from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
-from airflow.api_fastapi.core_api.security import get_user
-from airflow.configuration import conf
 from airflow.models import DagModel, DagRun
 from airflow.plugins_manager import AirflowPlugin
 from airflow.utils.session import create_session
-from fastapi import Depends, FastAPI, HTTPException, Request, status
+from fastapi import FastAPI, HTTPException, Request, status
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from sqlalchemy import select
 
+from nightjar.airflow.plugin_access import BASE, login_address, reader_of
 from nightjar.airflow.submission import BACKTESTS, run_folder
 from nightjar.configuration.settings import load_settings
 from nightjar.expectations.pages import asset, message_page
@@ -31,8 +26,6 @@ _DAG = "nightly_backfill"
 _BACKTEST_DAG = "rule_backtest"
 _FIRST = "index.html"
 _PREFIX = "/data-docs"
-# The path of Airflow's own address, where a proxy serves it below one. Airflow's UI adds it to no address of a plugin.
-_BASE = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 # Only Airflow may show the pages in a frame.
 _HEADERS = {"X-Frame-Options": "SAMEORIGIN", "Cache-Control": "no-cache"}
 
@@ -42,27 +35,18 @@ _STATIC = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inl
 app = FastAPI(title="data docs", docs_url=None, redoc_url=None, openapi_url=None)
 
 
-def _reader_of(dag: str) -> Any:
-    """What lets only users pass who may see a DAG."""
-
-    def reader(user: BaseUser = Depends(get_user)) -> None:  # noqa: B008  how FastAPI declares it
-        if not get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag), user=user):
-            raise HTTPException(status.HTTP_403_FORBIDDEN, f"It needs access to the DAG {dag}.")
-
-    return Depends(reader)
-
-
 @app.exception_handler(HTTPException)
 def refused(request: Request, problem: HTTPException) -> HTMLResponse:
     """A page in place of JSON."""
     if problem.status_code == status.HTTP_401_UNAUTHORIZED:
-        origin = conf.get("api", "base_url", fallback="") or str(request.base_url)
-        origin = origin.rstrip("/").removesuffix(_PREFIX)
-        back = f"{origin}/plugin{_PREFIX}{_BASE}{_PREFIX}{request.url.path.partition(_PREFIX)[2]}"
-        login = f"{_BASE}/api/v2/auth/login?{urlencode({'next': back})}"
-        return _message("Log in to see this page", ["It shows rows of events."], problem, (login, "Log in"))
+        return _message(
+            "Log in to see this page",
+            ["It shows rows of events."],
+            problem,
+            (login_address(request, _PREFIX), "Log in"),
+        )
     title = "You may not see this page" if problem.status_code == status.HTTP_403_FORBIDDEN else "No such page"
-    return _message(title, [str(problem.detail)], problem, (f"{_BASE}{_PREFIX}/", "Data docs"))
+    return _message(title, [str(problem.detail)], problem, (f"{BASE}{_PREFIX}/", "Data docs"))
 
 
 @app.get("/pages.{kind}")
@@ -74,7 +58,7 @@ def public(kind: str) -> Response:
     return Response(found, media_type=mimetypes.guess_type(f"pages.{kind}")[0], headers=_HEADERS)
 
 
-@app.get("/run/{folder}", dependencies=[_reader_of(_DAG)])
+@app.get("/run/{folder}", dependencies=[reader_of(_DAG)])
 def run(folder: str) -> Response:
     """Airflow's page of the run with this staging folder; that of a pending day has the day after it."""
     with create_session() as session:
@@ -84,10 +68,10 @@ def run(folder: str) -> Response:
         raise HTTPException(
             status.HTTP_404_NOT_FOUND, "Airflow has no such run: it was started with nightjar backfill."
         )
-    return RedirectResponse(f"{_BASE}/dags/{_DAG}/runs/{quote(found, safe='')}")
+    return RedirectResponse(f"{BASE}/dags/{_DAG}/runs/{quote(found, safe='')}")
 
 
-@app.get("/backtests/{folder}", dependencies=[_reader_of(_BACKTEST_DAG)])
+@app.get("/backtests/{folder}", dependencies=[reader_of(_BACKTEST_DAG)])
 def backtest(folder: str) -> Response:
     """The report of a run of the DAG `rule_backtest`."""
     file = load_settings().data_dir / BACKTESTS / folder / "report.html"
@@ -98,7 +82,7 @@ def backtest(folder: str) -> Response:
     return Response(file.read_bytes(), media_type="text/html", headers=_HEADERS | _STATIC)
 
 
-@app.get("/{path:path}", dependencies=[_reader_of(_DAG)])
+@app.get("/{path:path}", dependencies=[reader_of(_DAG)])
 def page(path: str) -> Response:
     """A file of the site, of a folder or of an object store."""
     if not path:
@@ -120,7 +104,7 @@ def page(path: str) -> Response:
 def _message(
     title: str, lines: list[str], problem: HTTPException | None = None, link: tuple[str, str] | None = None
 ) -> HTMLResponse:
-    text = message_page(title, lines, up=f"{_BASE}{_PREFIX}/", link=link)
+    text = message_page(title, lines, up=f"{BASE}{_PREFIX}/", link=link)
     code = status.HTTP_200_OK if problem is None else problem.status_code
     return HTMLResponse(text, code, headers={**(problem.headers or {} if problem else {}), **_HEADERS})
 
@@ -151,7 +135,7 @@ class DataDocs(AirflowPlugin):
     external_views = [  # noqa: RUF012
         {
             "name": "Data docs",
-            "href": f"{_BASE}{_PREFIX}/",
+            "href": f"{BASE}{_PREFIX}/",
             "destination": "nav",
             "category": "browse",
             "url_route": _PREFIX.removeprefix("/"),

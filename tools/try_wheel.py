@@ -17,7 +17,8 @@ _DAGS = ["archive", "lake_maintenance", "nightly_backfill", "rule_backtest", "st
 _LEFT_OUT = ("AIRFLOW", "NIGHTJAR_", "PYSPARK_", "PYTHON", "VIRTUAL_ENV")
 _TEMPLATE = """
 from importlib.resources import files
-print(files('nightjar.backfill.backtest').joinpath('report.html').is_file())
+places = {'nightjar.backfill.backtest': 'report.html', 'nightjar.pages': 'site/alerts.html'}
+print(all(files(package).joinpath(name).is_file() for package, name in places.items()))
 """
 _CASE = """
 title: The first login of somebody is an alert
@@ -149,7 +150,9 @@ class Trial:
         listed = _listed(self.run("airflow", "dags", "list", "--output", "json", **given))
         assert sorted(dag["dag_id"] for dag in listed) == _DAGS, listed
         plugins = {"AIRFLOW__CORE__PLUGINS_FOLDER": self.run("nightjar", "airflow", "plugins").strip()}
-        assert "data_docs" in self.run("airflow", "plugins", "--output", "json", **plugins)
+        found = self.run("airflow", "plugins", "--output", "json", **plugins)
+        assert "data_docs" in found, found
+        assert "nightjar_pages" in found, found
         (self._folder / "work" / "dags").mkdir()
         self.run("nightjar", "airflow", "dags", "--link", "dags")
         assert (self._folder / "work" / "dags" / "nightjar" / "archive.py").is_file()

@@ -30,6 +30,7 @@ COMMANDS = (
     "jars",
     "lake",
     "metrics",
+    "pages",
     "replay",
     "rules",
     "simulate",

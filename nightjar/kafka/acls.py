@@ -31,7 +31,8 @@ ROLES: Mapping[Role, str] = {
     Role.ANALYSTS: "people and programs that publish and approve rules: `nightjar rules`, the DAG `rule_backtest`",
     Role.JOB: "`nightjar stream`; `nightjar stream rebuild` needs the rights of job and backfill",
     Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, and Airflow's tasks",
-    Role.READERS: "consumers of alerts and restrictions; `nightjar metrics`, `nightjar status`, `nightjar alerts`",
+    Role.READERS: "consumers of alerts and restrictions; `nightjar metrics`, `nightjar status`, `nightjar alerts`, "
+    "`nightjar pages` and the pages in Airflow",
 }
 
 

@@ -1,4 +1,4 @@
-"""The data docs inside a real Airflow that a proxy serves below a path."""
+"""The data docs and the pages inside a real Airflow that a proxy serves below a path."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -36,8 +36,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
 def test_the_entry_stands_in_airflows_frame_below_its_path(running: LocalAirflow) -> None:
     """The address has the base path, and the menu shows it as a page of Airflow's own."""
     plugins = running.client._ask("GET", "plugins")["plugins"]
-    (view,) = next(plugin for plugin in plugins if plugin["name"] == "data_docs")["external_views"]
-    assert (view["href"], view["url_route"]) == ("/airflow/data-docs/", "data-docs")
+    for name, href, route in (
+        ("data_docs", "/airflow/data-docs/", "data-docs"),
+        ("nightjar_pages", "/airflow/nightjar/", "nightjar"),
+    ):
+        (view,) = next(plugin for plugin in plugins if plugin["name"] == name)["external_views"]
+        assert (view["href"], view["url_route"]) == (href, route)
 
 
 def test_who_is_not_logged_in_gets_a_page_with_the_login_and_nothing_else(running: LocalAirflow) -> None:
@@ -58,6 +62,18 @@ def test_who_is_not_logged_in_gets_a_page_with_the_login_and_nothing_else(runnin
     assert back == [f"{running.url}/plugin/data-docs/airflow/data-docs/index.html"]
     assert client.get("/data-docs/pages.css").status_code == 200
     assert client.get("/data-docs/pages.html").status_code == 404
+
+
+def test_alerts_are_shown_to_nobody_without_a_session(running: LocalAirflow) -> None:
+    """Of no page, and no stream of alerts; style and scripts are no secret."""
+    client = session_of(running, None)
+    for path in ("", "alerts", "alerts.csv", "alerts/x", "live", "nights", "nights/2026-01-05", "rules", "rules/x"):
+        answer = client.get(f"/nightjar/{path}")
+        assert answer.status_code == 401, path
+        assert "Log in to see this page" in answer.text
+        back = quote(f"{running.url}/plugin/nightjar/airflow/nightjar/{path}", safe="")
+        assert f"/airflow/api/v2/auth/login?next={back}" in answer.text
+    assert client.get("/nightjar/assets/application.js").status_code == 200
 
 
 def test_before_the_first_night_a_page_says_what_will_be_there(running: LocalAirflow) -> None:
@@ -111,3 +127,22 @@ def test_in_a_browser_they_stand_in_airflows_frame_with_its_theme(running: Local
         frame.locator("a.airflow-run").click()
         page.wait_for_url(f"**/dags/{DAG}/runs/**")
         assert page.locator("iframe").count() == 0
+
+
+@needs_chromium
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_alerts_stand_in_airflows_frame_with_its_theme(running: LocalAirflow, theme: str) -> None:
+    """From the menu to the alerts and on, below the path; a reload keeps the page; links out leave the frame."""
+    with browsing(running, dark=theme == "dark") as page:
+        page.get_by_role("button", name="Browse").click()
+        page.get_by_role("menuitem", name="Alerts").click()
+        frame = page.frame_locator("iframe")
+        expect(frame.locator("html")).to_have_attribute("data-theme", theme)
+        expect(frame.get_by_role("heading", level=1)).to_contain_text("Alerts")
+        expect(frame.locator("#live")).to_contain_text("Not live")  # no broker runs here
+        frame.get_by_role("link", name="Nights").click()
+        expect(frame.get_by_role("heading", level=1)).to_have_text("Nights")
+        page.reload()
+        expect(frame.get_by_role("heading", level=1)).to_have_text("Nights")
+        frame.get_by_role("link", name="Data docs").click()
+        page.wait_for_url("**/plugin/data-docs**")

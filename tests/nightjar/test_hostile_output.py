@@ -141,6 +141,11 @@ def _no_broker(*arguments: str) -> Callable[[Ground], list[str]]:
     return prepare
 
 
+def _no_streams(ground: Ground) -> list[str]:
+    ground.given["NIGHTJAR_STREAMS"] = NAME
+    return ["pages"]
+
+
 def _strangers(ground: Ground) -> list[str]:
     ground.given["NIGHTJAR_METRICS_HOST"] = HOSTILE
     return ["metrics"]
@@ -367,6 +372,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(lambda _: ["lake", "repair", "--day", HOSTILE], 2),
     ],
     "metrics": [Scenario(_strangers, 2)],
+    "pages": [Scenario(_no_streams, 2, shown=printable(NAME))],
     "replay": [Scenario(lambda ground: ["replay", ground.file("e.csv", ""), "--stream", HOSTILE], 2)],
     "backtest": [Scenario(_backtest, 2, shown="a comment is not allowed in a predicate")],
     "rules import": [Scenario(_import, 2, shown=printable(NAME))],

@@ -48,13 +48,13 @@ def test_a_number_is_read_in_its_unit_also_in_quotes(unit: str, text: str, expec
     assert at(WrittenTime(unit=unit), text) == expected
 
 
-@given(st.sampled_from(["s", "ms"]), st.decimals("-1e9", "1e10", places=6))
+@given(st.sampled_from(["s", "ms"]), st.decimals("-1e9", "8.5e9", places=6))
 def test_a_fraction_is_the_nearest_microsecond_of_its_double(unit: str, number: Any) -> None:
     scale = {"s": 1_000_000, "ms": 1_000}[unit]
     found = WrittenTime(unit=unit).of_number(str(number))
     assert found is not None
     assert abs(Fraction(found) - Fraction(number) * scale) <= Fraction(5, 4)
-    if unit == "s":  # a double has more than six digits after the point there
+    if unit == "s":  # below 2**33 a double has more than six digits after the point
         assert abs(Fraction(found) - Fraction(number) * scale) < 1
 
 

@@ -2,14 +2,18 @@
 
 import json
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from playwright.sync_api import Page, sync_playwright
 
 from nightjar.airflow.local.airflow import USER, LocalAirflow
+from nightjar.pages.serving import bound, server_of
 
 CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
@@ -26,8 +30,22 @@ def session_of(airflow: LocalAirflow, user: str | None = USER) -> httpx.Client:
 
 
 @contextmanager
-def browsing(airflow: LocalAirflow, *, dark: bool = False, width: int = 1400) -> Iterator[Page]:
-    """A page of Chromium that has logged in to Airflow through its form. dark: the system's theme."""
+def served(app: FastAPI) -> Iterator[str]:
+    """An application on a free port of this machine; its address."""
+    server = server_of(app)
+    with bound(0) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(10)
+
+
+@contextmanager
+def chromium(*, dark: bool = False, width: int = 1400) -> Iterator[Page]:
+    """A page of Chromium that reaches this machine only. dark: the system's theme."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
@@ -35,11 +53,18 @@ def browsing(airflow: LocalAirflow, *, dark: bool = False, width: int = 1400) ->
         try:
             page = browser.new_page(color_scheme="dark" if dark else "light", viewport={"width": width, "height": 900})
             page.set_default_timeout(30_000)
-            page.goto(airflow.url)
-            page.get_by_label("Username").fill(USER)
-            page.get_by_label("Password").fill(json.loads(airflow.password_file.read_text())[USER])
-            page.get_by_role("button", name="Sign in").click()
-            page.wait_for_url(f"{airflow.url}/**")
             yield page
         finally:
             browser.close()
+
+
+@contextmanager
+def browsing(airflow: LocalAirflow, *, dark: bool = False, width: int = 1400) -> Iterator[Page]:
+    """A page of Chromium that has logged in to Airflow through its form. dark: the system's theme."""
+    with chromium(dark=dark, width=width) as page:
+        page.goto(airflow.url)
+        page.get_by_label("Username").fill(USER)
+        page.get_by_label("Password").fill(json.loads(airflow.password_file.read_text())[USER])
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(f"{airflow.url}/**")
+        yield page

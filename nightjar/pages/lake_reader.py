@@ -1,0 +1,304 @@
+"""What the pages show of the lake: alerts, how one stands, what the nights found, and the rules.
+
+How it works: Polars reads the Delta tables, never Spark; what is computed of whole tables is kept until a table has
+another version. Values of sensitive fields are masked here, so that no page can show them.
+
+What it does not do: compute what an alert is or why. That is `backfill.explain`, as for `nightjar explain`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import polars as pl
+
+from nightjar.backfill.config import BackfillConfig
+from nightjar.backfill.explain.explanation import Explanation, Unarchived, explain
+from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_formed
+from nightjar.contracts.reconciliation import Outcome
+from nightjar.contracts.rule_status import fold
+from nightjar.contracts.run_manifest import RunManifest, read_manifest
+from nightjar.lake import delta, scanning, stream_state
+from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RULE_STATUS, RUNS, Table
+from nightjar.operations.rule_listing import listed
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.masking import MASK, alert_text, masked_text, sensitive_names
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.versions import RuleVersion
+
+# Alerts of so many days are shown where nobody asked for others, and rows on one page.
+DAYS_SHOWN, ROWS_SHOWN = 2, 50
+# Days whose alerts are read at once: more would take seconds.
+MOST_DAYS = 92
+# Rows that a download holds at the most.
+MOST_DOWNLOADED = 100_000
+# Results about whole tables that are kept, each of some megabytes at the most.
+_KEPT = 8
+
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which alerts are shown. first, last: dates of their events (UTC); the others are None for all.
+
+    state: "holds" or "retracted"; muted, overflow: "only" or "without"; cause: of a correction; group, text: a part of
+    it, in any case.
+    """
+
+    first: date
+    last: date
+    rule: str | None = None
+    severity: str | None = None
+    state: str | None = None
+    muted: str | None = None
+    overflow: str | None = None
+    cause: str | None = None
+    group: str | None = None
+    text: str | None = None
+
+    def of(self, alerts: pl.DataFrame) -> pl.DataFrame:
+        """The alerts that it wants."""
+        wanted: list[pl.Expr] = [
+            pl.col(name) == value
+            for name, value in (("rule_id", self.rule), ("severity", self.severity), ("cause", self.cause))
+            if value is not None
+        ]
+        if self.state is not None:
+            wanted.append((pl.col("kind") == "retraction") == (self.state == "retracted"))
+        for name, value in (("muted", self.muted), ("overflow", self.overflow)):
+            if value is not None:
+                wanted.append(pl.col(name).fill_null(value=False) == (value == "only"))
+        for name, part in (("group", self.group), ("text", self.text)):
+            if part is not None:
+                wanted.append(pl.col(name).str.to_lowercase().str.contains(part.lower(), literal=True))
+        return alerts.filter(*wanted) if wanted else alerts
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """Alerts by a filter: of each the latest revision, the latest event first."""
+
+    found: pl.DataFrame
+    """The columns of ALERTS, values of sensitive fields masked."""
+    rules: list[str]
+    causes: list[str]
+    """`rules`, `causes`: what can be chosen among in these days."""
+
+
+@dataclass(frozen=True)
+class Night:
+    """What the finished runs of a day came to. outcomes: of alerts, by outcome and cause (NULL as "")."""
+
+    day: date
+    runs: list[RunManifest]
+    outcomes: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def corrected(self) -> int:
+        """Alerts that were not as the truth has them."""
+        return sum(count for (outcome, _), count in self.outcomes.items() if outcome != Outcome.MATCHED)
+
+    @property
+    def matched(self) -> int:
+        """Alerts that were."""
+        return sum(count for (outcome, _), count in self.outcomes.items() if outcome == Outcome.MATCHED)
+
+    def by_cause(self, cause: str) -> int:
+        """Corrections with this cause."""
+        return sum(
+            count for (outcome, of), count in self.outcomes.items() if of == cause and outcome != Outcome.MATCHED
+        )
+
+
+class LakeReader:
+    """Reads the lake of a configuration. unarchived: what Kafka has and the lake has not, asked for each explanation.
+
+    Its methods may be called by several threads.
+    """
+
+    def __init__(self, config: BackfillConfig, unarchived: Callable[[], Unarchived | None] = lambda: None) -> None:
+        self._config, self._unarchived = config, unarchived
+        self._root = config.lake.root
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+    @property
+    def place(self) -> str:
+        """Where the lake is."""
+        return str(self._root)
+
+    def newest_day(self) -> date | None:
+        """The date of the latest event that an alert is about; None where there is no alert."""
+
+        def newest() -> date | None:
+            latest = self._alerts().select(pl.col("event_time").max()).collect().item()
+            return None if latest is None else latest.date()
+
+        return self._keep((ALERTS,), ("newest",), newest)
+
+    def alerts(self, wanted: Filter) -> Alerts:
+        """The alerts of the filter's days that it wants.
+
+        Raises:
+            SettingsError: the days are none, or too many.
+        """
+        days = (wanted.last - wanted.first).days + 1
+        if not 0 < days <= MOST_DAYS:
+            remedy = f"Give a last day from the first on, and at most {MOST_DAYS} days"
+            raise SettingsError("cannot be shown", where=f"{wanted.first} to {wanted.last}", remedy=remedy)
+        every = self._keep(
+            (ALERTS, RULE_STATUS),
+            ("alerts", wanted.first, wanted.last),
+            partial(self._of_days, wanted.first, wanted.last),
+        )
+        return Alerts(
+            wanted.of(every),
+            sorted(every.get_column("rule_id").unique()),
+            sorted(every.get_column("cause").drop_nulls().unique()),
+        )
+
+    def _alerts(self) -> pl.LazyFrame:
+        if delta.exists(self._root, ALERTS):
+            return scanning.scan(self._root, ALERTS)
+        return pl.LazyFrame(schema=scanning.columns(ALERTS))
+
+    def _of_days(self, first: date, last: date) -> pl.DataFrame:
+        begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
+        inside = (pl.col("event_time") >= begin) & (pl.col("event_time") < end)
+        left_out = ("original", "partition", "offset", "arrival_date")
+        found = latest_revisions(well_formed(self._alerts().filter(inside).drop(left_out)).collect())
+        return self._masked(found.sort("event_time", "alert_id", descending=[True, False]))
+
+    def _masked(self, alerts: pl.DataFrame) -> pl.DataFrame:
+        """Without values of sensitive fields, as explanations show them."""
+        if not any(stream.sensitive for stream in self._config.streams.values()) or not alerts.height:
+            return alerts
+        book = self.book()
+        versions = alerts.select("stream", "rule_id", "rule_version").unique()
+        parts = [self._hidden(alerts, _version(book, row), row) for row in versions.iter_rows(named=True)]
+        return pl.concat(parts).sort("event_time", "alert_id", descending=[True, False])
+
+    def _hidden(self, alerts: pl.DataFrame, version: RuleVersion | None, of: Mapping[str, Any]) -> pl.DataFrame:
+        rows = alerts.filter(**of)
+        stream = self._config.streams.get(of["stream"])
+        if version is None or stream is None:  # nobody knows what is sensitive there
+            return rows.with_columns(group=pl.lit("{}"), measures=pl.lit("{}"), text=pl.lit(MASK))
+        if not stream.sensitive:
+            return rows
+        names, rule = sensitive_names(version.rule, stream), version.rule
+        return rows.with_columns(
+            pl.col("group", "measures").map_elements(lambda text: masked_text(text, names), pl.String),
+            pl.col("text").map_elements(lambda text: alert_text(text, rule, stream), pl.String),
+        )
+
+    def outcomes(self, alert_ids: Iterable[str]) -> dict[str, tuple[str, str | None]]:
+        """Outcome and cause of those of the alerts that a night has judged, as the last one found."""
+        if not delta.exists(self._root, RECONCILIATION):
+            return {}
+        rows = scanning.scan(self._root, RECONCILIATION).filter(pl.col("alert_id").is_in([*alert_ids]))
+        judged = rows.select("day", "alert_id", "outcome", "cause").collect().sort("day")
+        return {row["alert_id"]: (row["outcome"], row["cause"]) for row in judged.iter_rows(named=True)}
+
+    def explanation(self, alert_id: str) -> Explanation:
+        """How an alert stands and why, without values of sensitive fields.
+
+        Raises:
+            BackfillError: there is no such alert.
+        """
+        return explain(self._config, alert_id, self._unarchived()).masked()
+
+    def nights(self) -> list[Night]:
+        """Every day with a run, the latest first."""
+        return self._keep((RUNS, RECONCILIATION), ("nights",), self._nights)
+
+    def _nights(self) -> list[Night]:
+        runs: dict[date, list[RunManifest]] = {}
+        for manifest in self.runs():
+            runs.setdefault(manifest.day, []).append(manifest)
+        outcomes: dict[date, dict[tuple[str, str], int]] = {day: {} for day in runs}
+        if delta.exists(self._root, RECONCILIATION):
+            judged = scanning.scan(self._root, RECONCILIATION).group_by("day", "outcome", "cause").len().collect()
+            for day, outcome, cause, count in judged.iter_rows():
+                outcomes.setdefault(day, {})[outcome, cause or ""] = count
+        return [Night(day, runs.get(day, []), outcomes[day]) for day in sorted(outcomes, reverse=True)]
+
+    def runs(self) -> list[RunManifest]:
+        """The manifests of all runs, the latest first."""
+        if not delta.exists(self._root, RUNS):
+            return []
+        rows = scanning.scan(self._root, RUNS).sort("finished_at", descending=True).collect()
+        manifests = (read_manifest(row) for row in rows.iter_rows(named=True))
+        return [manifest for manifest in manifests if manifest is not None]
+
+    def corrections(self, day: date) -> pl.DataFrame:
+        """What the nights of a day corrected, the latest event first; values of sensitive fields masked."""
+        if not delta.exists(self._root, CORRECTIONS):
+            return pl.DataFrame(schema=scanning.columns(CORRECTIONS))
+        found = scanning.scan(self._root, CORRECTIONS).filter(pl.col("day") == day).collect()
+        return self._masked(found.sort("event_time", "alert_id", descending=[True, False]))
+
+    def book(self) -> RuleBook:
+        """The rules by the answers that the archive has brought."""
+
+        def folded() -> RuleBook:
+            book = RuleBook(self._config.streams)
+            for answer in stream_state.answers(self._root) if delta.exists(self._root, RULE_STATUS) else ():
+                fold(book, answer)
+            return book
+
+        return self._keep((RULE_STATUS,), ("book",), folded)
+
+    def rules(self, *, every: bool = False) -> list[dict[str, Any]]:
+        """The rules in force and those that wait, as `nightjar rules list --json` has them. every: all versions."""
+        return listed(self.book(), set(), every=every)
+
+    def alerts_a_day(self) -> dict[str, list[tuple[date, int]]]:
+        """By rule the days (UTC) of events and how many alerts hold there."""
+
+        def counted() -> dict[str, list[tuple[date, int]]]:
+            latest = (
+                self._alerts()
+                .select("alert_id", "revision", "source", "kind", "rule_id", day=pl.col("event_time").dt.date())
+                .sort("alert_id", "revision", pl.col("source") == "backfill")
+                .unique("alert_id", keep="last")
+                .filter(pl.col("kind") == "alert")
+                .group_by("rule_id", "day")
+                .len()
+                .sort("day")
+                .collect()
+            )
+            counts: dict[str, list[tuple[date, int]]] = {}
+            for rule_id, day, count in latest.iter_rows():
+                counts.setdefault(rule_id, []).append((day, count))
+            return counts
+
+        return self._keep((ALERTS,), ("a day",), counted)
+
+    def _keep(self, tables: tuple[Table, ...], name: tuple[Any, ...], make: Callable[[], Kept]) -> Kept:
+        """What `make` returns, made again once one of the tables has another version."""
+        versions = tuple(
+            delta.version(self._root, table) if delta.exists(self._root, table) else None for table in tables
+        )
+        with self._lock:
+            if (known := self._kept.get(name)) is not None and known[0] == versions:
+                self._kept.move_to_end(name)
+                found: Kept = known[1]
+                return found
+        made = make()
+        with self._lock:
+            self._kept[name] = versions, made
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+
+def _version(book: RuleBook, row: Mapping[str, Any]) -> RuleVersion | None:
+    versions = book.of_rule(row["rule_id"])
+    return next((version for version in versions if version.version == row["rule_version"]), None)

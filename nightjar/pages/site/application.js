@@ -1,0 +1,56 @@
+// Shows times in the reader's zone beside UTC, and puts alerts on top of the table as they arrive.
+// The server writes every row; here nothing is made of values.
+"use strict";
+(() => {
+  const MOST_ROWS = 200;
+  const zone = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+  const isUtc = Intl.DateTimeFormat().resolvedOptions().timeZone === "UTC";
+
+  /** @param {ParentNode} part */
+  const localise = (part) => {
+    if (isUtc) return;
+    for (const time of part.querySelectorAll("time:not([data-local])")) {
+      const local = document.createElement("small");
+      local.textContent = `${zone.format(new Date(time.getAttribute("datetime") ?? ""))} here`;
+      time.append(" ", local);
+      time.setAttribute("data-local", "");
+    }
+  };
+  localise(document);
+
+  const status = document.getElementById("live");
+  const rows = document.getElementById("alerts");
+  if (!status || !rows || status.hidden) return;
+  const source = new EventSource(status.dataset.address ?? "live");
+  let arrived = 0, state = "connecting";
+  const texts = {
+    connecting: () => "Connecting to Kafka.",
+    live: () => (arrived === 0 ? "Live: new alerts appear here as they arrive." : `Live: ${arrived} arrived since the page was opened.`),
+    lost: () => "Not live: Kafka cannot be read at present. The page tries again.",
+    closed: () => "Not live: the connection to the pages was lost. The page tries again.",
+  };
+  const say = () => {
+    const text = texts[state]();
+    if (status.textContent !== text) status.textContent = text;
+  };
+  source.addEventListener("state", (event) => {
+    state = event.data;
+    say();
+  });
+  source.onmessage = (event) => {
+    const holder = document.createElement("tbody");
+    holder.innerHTML = event.data;
+    const row = holder.querySelector("tr");
+    if (!row) return;
+    document.getElementById(row.id)?.remove();
+    localise(row);
+    rows.prepend(row);
+    while (rows.children.length > MOST_ROWS) rows.lastElementChild?.remove();
+    arrived += 1;
+    say();
+  };
+  source.onerror = () => {
+    state = "closed";
+    say();
+  };
+})();

@@ -1,0 +1,69 @@
+"""Shows nightjar's pages inside Airflow, behind its login: *Alerts* in the menu; see nightjar/pages.
+
+Whoever may see the DAG `nightly_backfill` may see the pages, which show alerts and events.
+"""
+
+import asyncio
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from airflow.plugins_manager import AirflowPlugin
+from fastapi import FastAPI
+
+from nightjar.airflow.plugin_access import BASE, login_address, reader_of
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+_DAG = "nightly_backfill"
+_PREFIX = "/nightjar"
+
+
+@cache
+def _application() -> FastAPI:
+    """The pages, of the settings that Airflow was started with."""
+    from nightjar.configuration.backfill import backfill_config
+    from nightjar.configuration.settings import load_settings
+    from nightjar.operations.unarchived import OnKafka
+    from nightjar.pages.application import application
+    from nightjar.pages.lake_reader import LakeReader
+    from nightjar.pages.live import LiveAlerts
+    from nightjar.rules.streams import load_streams
+
+    settings = load_settings()
+    streams = load_streams(settings.streams)
+    reader = LakeReader(backfill_config(settings, streams, spark=False), lambda: OnKafka(settings))
+    live = LiveAlerts(settings, streams)
+    return application(
+        lambda: reader,
+        lambda: live,
+        reader_of(_DAG),
+        links={"Data docs": f"{BASE}/plugin/data-docs", "Backfills": f"{BASE}/dags/{_DAG}"},
+        login=lambda request: login_address(request, _PREFIX),
+    )
+
+
+async def _pages(scope: "Scope", receive: "Receive", send: "Send") -> None:
+    """Makes the application when a page is first asked for: each of Airflow's processes loads plugins, and few show
+    pages."""
+    await (await asyncio.to_thread(_application))(scope, receive, send)
+
+
+app = FastAPI(title="nightjar", docs_url=None, redoc_url=None, openapi_url=None)
+app.mount("", _pages)
+
+
+class NightjarPages(AirflowPlugin):
+    """Adds the pages, and the entry in the menu, which shows them in Airflow's frame."""
+
+    name = "nightjar_pages"
+    fastapi_apps: list[Any] = [{"app": app, "url_prefix": _PREFIX, "name": "nightjar"}]  # noqa: RUF012  Airflow's form
+    external_views: list[Any] = [  # noqa: RUF012
+        {
+            "name": "Alerts",
+            "href": f"{BASE}{_PREFIX}/",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "nightjar",
+        },
+    ]

@@ -1,0 +1,251 @@
+"""The pages over a lake of few rows: what they show, to whom, and that nothing in them runs."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from unittest.mock import patch
+
+import httpx
+import polars as pl
+import pytest
+
+from nightjar.configuration.backfill import backfill_config
+from nightjar.configuration.settings import load_settings
+from nightjar.lake.tables import ALERTS
+from nightjar.pages import drawing
+from nightjar.pages.application import application
+from nightjar.pages.lake_reader import LakeReader
+from nightjar.pages.live import LiveAlerts
+from nightjar.pages.serving import LocalAccess
+from nightjar.rules.streams import Stream, load_streams
+from tests.support.browser import served
+from tests.support.explained_lake import DAY, GROUP, LIMIT, MINUTES, PUBLISHED, Ground, named, small_lake
+from tests.support.payments import NOON, add, days, fill, payment
+
+HOSTILE = "<script>alert(1)</script>&\"'"
+
+
+@dataclass
+class Pages:
+    """The pages over a lake, served on a port."""
+
+    ground: Ground
+    access: LocalAccess
+    address: str
+
+    def stranger(self) -> httpx.Client:
+        """Who has no token."""
+        return httpx.Client(base_url=self.address, trust_env=False)
+
+    def get(self, path: str, code: int = 200) -> str:
+        """What a reader gets."""
+        with self.stranger() as client:
+            client.get(f"/?token={self.access.token}")
+            answer = client.get(path)
+        assert answer.status_code == code, answer.text
+        return answer.text
+
+
+@contextmanager
+def serving(ground: Ground, streams: Mapping[str, Stream] | None = None) -> Iterator[Pages]:
+    """The pages over the lake, without Kafka."""
+    settings = load_settings(lake_dir=str(ground.root), bootstrap_servers="127.0.0.1:9")
+    streams = streams or load_streams(settings.streams)
+    reader, access = LakeReader(backfill_config(settings, streams, spark=False)), LocalAccess()
+    app = application(lambda: reader, lambda: LiveAlerts(settings, streams), access.guard, links={})
+    access.protect(app)
+    with served(app) as address:
+        yield Pages(ground, access, address)
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    """Over two payments of Ann, the rule, and no alert."""
+    with serving(small_lake(tmp_path)) as found:
+        yield found
+
+
+def test_nobody_without_the_token_sees_a_page(pages: Pages) -> None:
+    """Neither with a wrong one nor by another host's name; the token is exchanged for a cookie of this port."""
+    client = pages.stranger()
+    for address in ("/", "/alerts", "/alerts.csv", "/alerts/x", "/live", "/nights", "/nights/2026-01-05", "/rules"):
+        for given in ("", "?token=wrong"):
+            answer = client.get(address + given)
+            assert answer.status_code == 401, address
+            assert "holds a token" in answer.text
+    assert client.get("/assets/application.css").status_code == 200
+    assert client.get("/assets/../lake_reader.py").status_code == 404
+    assert client.get("/alerts", headers={"Host": "pages.example"}).status_code == 400
+    entered = client.get(f"/alerts?rule=limit&token={pages.access.token}")
+    assert (entered.status_code, entered.headers["location"]) == (303, f"{pages.address}/alerts?rule=limit")
+    assert "HttpOnly" in entered.headers["set-cookie"]
+    assert "SameSite=strict" in entered.headers["set-cookie"]
+    assert client.get("/alerts").status_code == 200
+    policy = client.get("/alerts").headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_an_empty_lake_says_what_will_be_there(tmp_path: Path) -> None:
+    """Each page, and no alert that does not exist."""
+    with serving(Ground(tmp_path)) as pages:
+        assert "The lake has no such alert" in pages.get("/alerts")
+        assert "No night has run yet" in pages.get("/nights")
+        assert "The lake knows no rule yet" in pages.get("/rules")
+        assert "there is no such alert" in pages.get("/alerts/none", 404)
+        assert "No run has judged" in pages.get("/nights/2026-01-05", 404)
+        assert "There is no rule limits" in pages.get("/rules/limits", 404)
+        assert pages.get("/alerts.csv").startswith("event_time,")
+
+
+def test_alerts_are_shown_with_what_became_of_them(pages: Pages) -> None:
+    """The latest revision, what the night found, and as much as the filter lets through."""
+    ground = pages.ground
+    ground.alert(text="two payments")
+    ground.night(outcome="matched", stream_revision=1)
+    page = pages.get("/alerts")
+    assert "two payments" in page
+    assert "confirmed" in page
+    ground.corrected("retraction", "late_event")
+    page = pages.get("/alerts")
+    assert re.search(r"<del>.*</del>", page)
+    assert "late event" in page
+    for wanted in (
+        "state=retracted",
+        "cause=late_event",
+        "rule=limit",
+        "group=ANN",
+        "severity=medium",
+        "muted=without",
+    ):
+        assert f"a-{named()}" in pages.get(f"/alerts?{wanted}"), wanted
+    for unwanted in ("state=holds", "rule=other", "group=bob", "severity=low", "muted=only", "overflow=only", "text=x"):
+        assert f"a-{named()}" not in pages.get(f"/alerts?{unwanted}"), unwanted
+    assert f"a-{named()}" not in pages.get("/alerts?first=2026-01-06&last=2026-01-07")
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("/alerts?first=yesterday", "is no day"),
+        ("/alerts?first=2026-01-06&last=2026-01-05", "Give a last day from the first on"),
+        ("/alerts?first=2000-01-01&last=2026-01-05", "at most 92 days"),
+        ("/alerts?page=x", "The address is wrong in page"),
+        ("/nights/x", "The address is wrong in day"),
+    ],
+)
+def test_a_wrong_address_says_what_is_wrong(pages: Pages, address: str, why: str) -> None:
+    """In words, as a page."""
+    assert why in pages.get(address, 400)
+
+
+def test_pages_of_alerts_hold_fifty_each(pages: Pages) -> None:
+    """The latest events first; a page beyond the last is the last."""
+    row = {"rule_id": "limit", "rule_version": 1, "rule_state": "active", "stream": "transactions", "group": GROUP}
+    rows = [
+        row
+        | {
+            "alert_id": f"{number:032x}",
+            "revision": 1,
+            "kind": "alert",
+            "event_id": f"e{number}",
+            "event_time": NOON + number * MINUTES,
+            "measures": "{}",
+            "severity": "low",
+            "text": f"number {number}.",
+            "muted": False,
+            "source": "stream",
+            "emitted_at": NOON,
+            "arrival_date": DAY,
+        }
+        for number in range(101)
+    ]
+    fill(pages.ground.root, ALERTS, *rows)
+    assert [pages.get(f"/alerts?page={page}").count('<tr id="a-') for page in (1, 3, 9)] == [50, 1, 1]
+    first = pages.get("/alerts")
+    assert "number 100." in first
+    assert "number 50." not in first
+    assert len(list(csv.reader(io.StringIO(pages.get("/alerts.csv"))))) == 102
+    with patch("nightjar.pages.application.MOST_DOWNLOADED", 100):
+        assert "101 alerts are too many" in pages.get("/alerts.csv", 400)
+
+
+def test_values_are_text_wherever_they_stand(pages: Pages) -> None:
+    """In pages nothing of them is markup, and in a spreadsheet nothing is a formula."""
+    pages.ground.alert(text=HOSTILE + "=1")
+    pages.ground.alert(alert_id="f" * 32, event_id="=cmd()", text="=cmd()")
+    for page in (pages.get("/alerts"), pages.get(f"/alerts/{named()}"), pages.get("/alerts?text=%3Cscript%3E")):
+        assert "<script>alert" not in page
+        assert "&lt;script&gt;alert" in page
+    assert "<script>alert" not in pages.get("/alerts/%3Cscript%3Ealert(1)", 404)
+    rows = list(csv.DictReader(io.StringIO(pages.get("/alerts.csv"))))
+    assert {row["text"] for row in rows} == {HOSTILE + "=1", "'=cmd()"}
+    assert "'=cmd()" in {row["event_id"] for row in rows}
+
+
+def test_an_alert_is_explained_as_by_the_command(pages: Pages) -> None:
+    """How it stands, its window on an axis, the measure beside its threshold, and what changed."""
+    ground = pages.ground
+    late = NOON + timedelta(hours=30)
+    add(ground.root, payment("t0", NOON - 5 * MINUTES, late, offset=2))
+    ground.alert()
+    ground.night(
+        outcome="revised", cause="late_event", stream_revision=1, stream_measures='{"n":2}', measures='{"n":3}'
+    )
+    ground.corrected("alert", "late_event", measures='{"n":3}')
+    page = pages.get(f"/alerts/{named()}")
+    assert ground.explained(named()).splitlines()[0].split("  ", 1)[1] in page, "the command's own words"
+    assert 'class="event current"' in page
+    assert 'class="event late"' in page
+    assert re.search(r"n: <del>2</del> <ins>3</ins>", page)
+    assert "compared &gt;= 2" in page
+    assert f"{DAY}" in page
+
+
+def test_sensitive_values_are_nowhere(tmp_path: Path) -> None:
+    """Also where nobody knows which rule an alert is of, and so what was sensitive."""
+    ground = small_lake(tmp_path)
+    ground.alert()
+    ground.alert(alert_id="e" * 32, rule_id="unknown", event_id="t9", text="ann has paid")
+    ground.night(outcome="revised", cause="late_event", stream_revision=1)
+    ground.corrected("retraction", "late_event")
+    streams = load_streams()
+    hidden = replace(streams["transactions"], sensitive=frozenset({"customer_id"}))
+    addresses = ("/alerts", f"/alerts/{named()}", "/alerts.csv", f"/nights/{DAY}")
+    for declared, shown in ((streams, True), ({**streams, "transactions": hidden}, False)):
+        with serving(ground, declared) as pages:
+            assert [bool(re.search(r"\bann\b", pages.get(address))) for address in addresses] == [shown] * len(
+                addresses
+            )
+
+
+def test_nights_and_rules(pages: Pages) -> None:
+    """Each day with its causes; each rule with its versions and what changed between them."""
+    ground = pages.ground
+    ground.alert()
+    ground.night(outcome="revised", cause="late_event", stream_revision=1)
+    ground.corrected("alert", "late_event", text="three payments")
+    ground.publish(LIMIT | {"when": "n >= 3", "author": "Kim"}, at=PUBLISHED + days(1))
+    nights = pages.get("/nights")
+    assert "late event" in nights
+    assert f"nights/{DAY}" in nights
+    assert "three payments" in pages.get(f"/nights/{DAY}")
+    assert "Kim" in pages.get("/rules")
+    rule = pages.get("/rules/limit")
+    assert "+when: n &gt;= 3" in rule
+    assert "-when: n &gt;= 2" in rule
+
+
+def test_bars_hold_every_alert_of_the_days() -> None:
+    """By hour up to three days, else by day; none is outside."""
+    times = [NOON + timedelta(hours=hour) for hour in range(0, 40, 5)]
+    alerts = pl.DataFrame({"event_time": times}, schema={"event_time": pl.Datetime("us", "UTC")})
+    for last, unit, places in ((DAY + timedelta(days=2), "hour", 72), (DAY + timedelta(days=9), "day", 10)):
+        said, bars = drawing.by_time(alerts, DAY, last, 80)
+        assert (said, len(bars), sum(bar.count for bar in bars)) == (unit, places, len(times))
+        assert max(bar.x + bar.width for bar in bars) <= drawing.WIDTH
