@@ -14,7 +14,7 @@ import fastavro
 from nightjar.formats.errors import SchemaError, UndecodableError
 from nightjar.rules.envelopes import inner_steps
 from nightjar.rules.event_values import EXACT
-from nightjar.rules.field_paths import FieldPath
+from nightjar.rules.field_paths import ABSENT, FieldPath
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
 
@@ -28,7 +28,7 @@ _UNUSABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, fa
 _UNDECODABLE = (EOFError, MemoryError, IndexError, KeyError, TypeError, ValueError, ArithmeticError)
 
 # Bytes of a decimal, and its scale; those of a field have 8, and 18.
-_MAX_DECIMAL = 100
+MAX_DECIMAL = 100
 
 _Found = TypeVar("_Found", int, str)
 _Scalar = Callable[[Mapping[str, Any], Any], Any]
@@ -181,6 +181,8 @@ class AvroReader:
     def __init__(self, schema: AvroSchema, stream: Stream) -> None:
         self._schema = schema
         self._decimals: list[tuple[FieldPath, int]] = []
+        self.scales: dict[str, int] = {}
+        """Fields whose values in a column, where they are bytes, are numbers (signed, big-endian) of this scale."""
         types = {
             name: [node for steps in inner_steps(stream.path(name), stream.encoding) for node in schema.types_at(steps)]
             for name in stream.recorded
@@ -191,6 +193,7 @@ class AvroReader:
             if kind.kind is Kind.TIMESTAMP and (unit := _only(map(_unit, types[name]), name, "units of time")):
                 units[name] = unit
             if (scale := _only(map(_scale, types[name]), name, "scales")) is not None:
+                self.scales[name] = scale
                 steps = inner_steps(stream.path(name), stream.encoding)
                 self._decimals += [(FieldPath(each), scale) for each in steps]
         self.stream = stream.with_units(units)
@@ -202,6 +205,18 @@ class AvroReader:
         for path, scale in self._decimals:
             path.change(content, partial(_decimal, scale))
         return content
+
+    def read(self, raw: bytes) -> dict[str, Any]:
+        """A record for `column` and `document`; UndecodableError as of AvroSchema."""
+        return self._schema.decode(raw)
+
+    def column(self, records: Sequence[dict[str, Any]], step: str) -> list[Any]:
+        """What records have at the first step of a path; decimals as in `scales`."""
+        return [record.get(step, ABSENT) for record in records]
+
+    def document(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The content of a record; decimals as in `scales`."""
+        return record
 
     def has(self, name: str) -> bool:
         """Whether a record can have a value for the field."""
@@ -247,13 +262,13 @@ def _scale(node: _Node) -> int | None:
     if not isinstance(node, dict) or node.get("logicalType") != "decimal":
         return None
     scale = node.get("scale", 0)
-    if type(scale) is not int or not 0 <= scale <= _MAX_DECIMAL:
-        raise SchemaError(f"has a decimal of scale {scale!r}", remedy=f"0 to {_MAX_DECIMAL} is read")
+    if type(scale) is not int or not 0 <= scale <= MAX_DECIMAL:
+        raise SchemaError(f"has a decimal of scale {scale!r}", remedy=f"0 to {MAX_DECIMAL} is read")
     return scale
 
 
 def _decimal(scale: int, value: Any) -> Any:
-    if type(value) is not bytes or len(value) > _MAX_DECIMAL:
+    if type(value) is not bytes or len(value) > MAX_DECIMAL:
         return value
     return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale, EXACT)
 

@@ -35,11 +35,22 @@ class RefusedError(Exception):
 
 @dataclass
 class Decoded:
-    """Contents of records with one schema, and their rows."""
+    """Records with one schema, as its reader has read them, and their rows."""
 
     reader: Reader
     rows: list[int] = field(default_factory=list)
-    documents: list[Any] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
+
+    def documents(self) -> tuple[list[int], list[dict[str, Any]]]:
+        """The rows and contents of those that can be read whole."""
+        rows, contents = [], []
+        for row, record in zip(self.rows, self.records, strict=True):
+            try:
+                contents.append(self.reader.document(record))
+            except UndecodableError:
+                continue
+            rows.append(row)
+        return rows, contents
 
 
 def recorded(raw: Raw, stream: Stream, schemas: Schemas | None = None) -> dict[str, Any] | Rejection:
@@ -62,44 +73,53 @@ def recorded(raw: Raw, stream: Stream, schemas: Schemas | None = None) -> dict[s
 def decoded(
     raw: Sequence[bytes | None], arrivals: Sequence[int], stream: Stream, schemas: Schemas | None
 ) -> list[Decoded]:
-    """The contents of records that are not JSON; of those that cannot be decoded none."""
-    found: dict[int, Decoded] = {}
-    known = _KnownReaders(stream, schemas)
+    """The records that are not JSON, without those that cannot be decoded."""
+    groups = _Groups(stream, schemas)
     for at, (value, arrival) in enumerate(zip(raw, arrivals, strict=True)):
+        content = value or b""
         try:
-            reader, begin = known.of(value or b"", arrival)
-            document = reader.decode((value or b"")[begin:])
+            group, begin = groups.of(content, arrival)
+            record = group.reader.read(content[begin:])
         except (RefusedError, UndecodableError):
             continue
-        group = found.get(id(reader)) or found.setdefault(id(reader), Decoded(reader))
         group.rows.append(at)
-        group.documents.append(document)
-    return list(found.values())
+        group.records.append(record)
+    return groups.found
 
 
-class _KnownReaders:
-    """The readers of records, looked up once for all that begin alike."""
+class _Groups:
+    """Records by what reads them, which is looked up once for all that begin alike."""
 
     def __init__(self, stream: Stream, schemas: Schemas | None) -> None:
         self._stream, self._schemas = stream, schemas
-        self._file = _file_reader(stream) if stream.encoding.schema is not None else None
+        self._by_reader: dict[int, Decoded] = {}
+        self._file = self._group(_file_reader(stream)) if stream.encoding.schema is not None else None
         # the first message of a schema has one byte more, which is 0
         self._beginning = HEADER_BYTES + (stream.encoding.format is Format.PROTOBUF)
-        self._known: dict[bytes, tuple[Reader, int, int]] = {}
+        self._known: dict[bytes, tuple[Decoded, int, int]] = {}
 
-    def of(self, raw: bytes, arrival: int) -> tuple[Reader, int]:
-        """What decodes a record, and where what it decodes begins."""
+    @property
+    def found(self) -> list[Decoded]:
+        """All of them."""
+        return list(self._by_reader.values())
+
+    def of(self, raw: bytes, arrival: int) -> tuple[Decoded, int]:
+        """Those that a record belongs to, and where what is decoded of it begins."""
         if self._file is not None:
             return self._file, 0
         beginning = raw[: self._beginning]
-        reader, since, end = self._known.get(beginning, (None, 0, 0))
-        if reader is not None and arrival > since:
-            return reader, end
+        known, since, end = self._known.get(beginning, (None, 0, 0))
+        if known is not None and arrival > since:
+            return known, end
         reader, end = _reader(raw, arrival, self._stream, self._schemas)
+        group = self._group(reader)
         number = schema_of(raw)
         if end == self._beginning and self._schemas is not None and number is not None:
-            self._known[beginning] = reader, self._schemas.since(number, self._stream.encoding.format), end
-        return reader, end
+            self._known[beginning] = group, self._schemas.since(number, self._stream.encoding.format), end
+        return group, end
+
+    def _group(self, reader: Reader) -> Decoded:
+        return self._by_reader.setdefault(id(reader), Decoded(reader))
 
 
 def check_schema(stream: Stream) -> None:

@@ -12,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -26,6 +27,7 @@ from nightjar.formats.errors import CompilerError, SchemaError, UndecodableError
 from nightjar.rules.encodings import Envelope
 from nightjar.rules.envelopes import inner_steps
 from nightjar.rules.errors import shortened
+from nightjar.rules.field_paths import ABSENT, BLOCKED
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
 
@@ -47,6 +49,15 @@ _HIDDEN = ("HasField", "DESCRIPTOR", "FromString")
 # Parts of values that are read: keys to parts; a leaf has none.
 _Tree = dict[str | int, "_Tree"]
 _Read = Callable[[Any], Any]
+_UNREADABLE = (DecodeError, ValueError, json_format.Error)
+
+
+class _Part(NamedTuple):
+    """A field of a message that is read. value: of what the library has for it; None: it is the value."""
+
+    name: str
+    has_presence: bool
+    value: _Read | None
 
 
 def compiled(text: str, references: Mapping[str, str] | None = None) -> bytes:
@@ -161,7 +172,10 @@ class MessageReader:
         if stream.encoding.envelope is Envelope.DEBEZIUM:
             for member in ("op", "before", "after"):
                 tree.setdefault(member, {})
-        self._read = _reader(message, tree)
+        self._parts = _parts(message, tree)
+        self._document = _of_parts(self._parts)
+        self.scales: Mapping[str, int] = {}
+        """As of AvroReader; Protobuf has no decimals."""
         self.stream = stream.with_units(units)
         """The stream, with the units of its times."""
 
@@ -175,11 +189,53 @@ class MessageReader:
         Raises:
             UndecodableError: it is not such a message.
         """
+        return self.document(self.read(raw))
+
+    def read(self, raw: bytes) -> Message:
+        """A message for `column` and `document`; UndecodableError as of `decode`."""
         try:
-            content: dict[str, Any] = self._read(self._class.FromString(raw))
-        except (DecodeError, ValueError, json_format.Error):
-            raise UndecodableError("it ends early, or is another message") from None
+            return self._class.FromString(raw)
+        except _UNREADABLE:
+            raise _undecodable() from None
+
+    def column(self, messages: Sequence[Message], step: str) -> list[Any]:
+        """What messages have at the first step of a path; BLOCKED for one that `document` refuses."""
+        part = self._parts.get(step)
+        if part is None:
+            return [ABSENT] * len(messages)
+        try:
+            return _values(messages, part)
+        except _UNREADABLE:
+            return [_value_or_blocked(message, part) for message in messages]
+
+    def document(self, message: Message) -> dict[str, Any]:
+        """The content of a message, as far as it is read; UndecodableError as of `decode`."""
+        try:
+            content: dict[str, Any] = self._document(message)
+        except _UNREADABLE:
+            raise _undecodable() from None
         return content
+
+
+def _undecodable() -> UndecodableError:
+    return UndecodableError("it ends early, or is another message")
+
+
+def _values(messages: Sequence[Message], part: _Part) -> list[Any]:
+    """A part of each message, ABSENT where it has not been set."""
+    name, has_presence, value = part
+    if has_presence:
+        held = [getattr(each, name) if each.HasField(name) else ABSENT for each in messages]
+        return held if value is None else [ABSENT if each is ABSENT else value(each) for each in held]
+    of_all = map(attrgetter(name), messages)
+    return list(of_all if value is None else map(value, of_all))
+
+
+def _value_or_blocked(message: Message, part: _Part) -> Any:
+    try:
+        return _values([message], part)[0]
+    except _UNREADABLE:
+        return BLOCKED
 
 
 def _leaf(message: Descriptor, steps: Sequence[str | int]) -> FieldDescriptor | None:
@@ -226,18 +282,28 @@ def _is_map(field: FieldDescriptor | None) -> bool:
 
 def _reader(message: Descriptor, tree: _Tree) -> _Read:
     """A message to the parts of it that are read."""
+    return _of_parts(_parts(message, tree))
+
+
+def _parts(message: Descriptor, tree: _Tree) -> dict[str, _Part]:
+    """The parts of a message that are read, by the steps to them."""
     if hidden := next((name for name in _HIDDEN if name in message.fields_by_name), None):
         raise SchemaError(f"has a field of the name {hidden} in {message.full_name}", remedy="Such are not read")
-    parts = []
+    parts = {}
     for step, inner in tree.items():
         field = None if isinstance(step, int) else _field(message, step)
         if field is not None:
-            parts.append((str(step), field.name, field.has_presence, _value_reader(field, inner)))
+            parts[str(step)] = _Part(field.name, field.has_presence, _value_reader(field, inner))
+    return parts
+
+
+def _of_parts(parts: Mapping[str, _Part]) -> _Read:
+    named = [(step, *part) for step, part in parts.items()]
 
     def read(of: Message) -> dict[str, Any]:
         return {
             step: value(getattr(of, name)) if value else getattr(of, name)
-            for step, name, has_presence, value in parts
+            for step, name, has_presence, value in named
             if not has_presence or of.HasField(name)
         }
 

@@ -66,9 +66,14 @@ class Records:
         read = _those_read(headers, stream) if stream.reads_headers and headers is not None else None
         return cls(values, arrivals, keys if stream.reads_key else None, read)
 
+    @property
+    def has_context(self) -> bool:
+        """Whether anything beside the values is read."""
+        return self.keys is not None or self.headers is not None
+
     def beside(self, rows: Sequence[int]) -> list[dict[str, Any]] | None:
         """What stands beside the values of these records; None if that is not read."""
-        if self.keys is None and self.headers is None:
+        if not self.has_context:
             return None
         wanted = pa.array(rows, pa.int64())
         found = [dict[str, Any]() for _ in rows]

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -29,13 +28,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nightjar.formats.avro import MAX_DECIMAL
 from nightjar.formats.decoding import decoded, recorded
 from nightjar.formats.records import Raw, Records
 from nightjar.formats.schemas import Schemas
 from nightjar.rules.derived import with_derived
 from nightjar.rules.encodings import Format
 from nightjar.rules.envelopes import EnvelopeError, NoEventError, unwrapped
-from nightjar.rules.event_values import EXACT, MAX_STRING
+from nightjar.rules.event_values import MAX_STRING
 from nightjar.rules.events import MAX_NESTING, Rejection, check_skew, recorded_table
 from nightjar.rules.field_paths import ABSENT, BLOCKED, HEADERS
 from nightjar.rules.streams import Stream
@@ -111,7 +111,7 @@ def parse_columns(records: Records, stream: Stream, schemas: Schemas | None = No
     latest = records.arrivals.to_numpy(zero_copy_only=False) + stream.max_future_skew
     plain, sure = list[pa.Table](), [np.empty(0, np.int64)]
     for contents in _contents(raw, records, stream, schemas):
-        columns, doubt = _columns(contents.documents, contents.stream)
+        columns, doubt = _columns(contents)
         times = columns[stream.event_time].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         doubt |= times > latest[contents.rows]
         if stream.encoding.format is Format.JSON:
@@ -147,12 +147,27 @@ def _parsed_by_record(
 
 @dataclass(frozen=True)
 class _Contents:
-    """What the fields of some records are read in: their rows, an object each, and the stream as their schema has its
-    fields."""
+    """What the fields of some records are read in.
+
+    first: what they have at the first step of a path; stream: as their schema has its fields; scales: of fields whose
+    bytes are decimals.
+    """
 
     rows: npt.NDArray[np.int64]
-    documents: list[dict[str, Any]]
+    first: Callable[[str], list[Any]]
     stream: Stream
+    scales: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls, rows: list[int], documents: list[dict[str, Any]], stream: Stream, scales: Mapping[str, int]
+    ) -> _Contents:
+        """Of an object each."""
+
+        def first(step: str) -> list[Any]:
+            return [document.get(step, ABSENT) for document in documents]
+
+        return cls(np.array(rows, np.int64), first, stream, scales)
 
 
 def _contents(
@@ -161,26 +176,35 @@ def _contents(
     """The contents of records that could be decoded, without their envelopes."""
     if stream.encoding.format is Format.JSON:
         rows, documents = _json_documents(raw, records.values)
-        yield _unwrapped(rows, documents, records, stream)
+        if records.has_context or stream.encoding.envelope is not None:
+            rows, documents = _unwrapped(rows, documents, records, stream)
+        yield _Contents.of(rows, documents, stream, {})
         return
     for group in decoded(raw, records.arrivals.to_pylist(), stream, schemas):
-        yield _unwrapped(group.rows, group.documents, records, group.reader.stream)
+        reader = group.reader
+        if records.has_context or stream.encoding.envelope is not None:
+            rows, documents = _unwrapped(*group.documents(), records, reader.stream)
+            yield _Contents.of(rows, documents, reader.stream, reader.scales)
+        else:
+            first = partial(reader.column, group.records)
+            yield _Contents(np.array(group.rows, np.int64), first, reader.stream, reader.scales)
 
 
-def _unwrapped(rows: list[int], documents: list[Any], records: Records, stream: Stream) -> _Contents:
+def _unwrapped(
+    rows: list[int], documents: list[Any], records: Records, stream: Stream
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Those with the envelope that is declared: their rows, and what is within it and beside the value."""
     beside = records.beside(rows)
-    if beside is not None or stream.encoding.envelope is not None:
-        kept, contents = [], []
-        for row, document, of in zip(rows, documents, beside or [{}] * len(rows), strict=True):
-            try:
-                content = unwrapped(document, of.get(HEADERS) or {}, stream.encoding)
-            except (NoEventError, EnvelopeError):
-                continue
-            if type(content) is dict:
-                kept.append(row)
-                contents.append({**content, **of})
-        rows, documents = kept, contents
-    return _Contents(np.array(rows, np.int64), documents, stream)
+    kept, contents = [], []
+    for row, document, of in zip(rows, documents, beside or [{}] * len(rows), strict=True):
+        try:
+            content = unwrapped(document, of.get(HEADERS) or {}, stream.encoding)
+        except (NoEventError, EnvelopeError):
+            continue
+        if type(content) is dict:
+            kept.append(row)
+            contents.append({**content, **of})
+    return kept, contents
 
 
 def _long_decimals(values: pa.Array, stream: Stream) -> Mask:
@@ -218,15 +242,18 @@ def _json_documents(raw: Sequence[bytes | None], values: pa.Array) -> tuple[list
     return rows, documents
 
 
-def _columns(documents: list[dict[str, Any]], stream: Stream) -> tuple[dict[str, pa.Array], Mask]:
-    """The fields by name, and which documents are in doubt; column values of those are meaningless."""
-    doubt = np.zeros(len(documents), np.bool_)
-    columns, places = {}, _Places(documents)
+def _columns(contents: _Contents) -> tuple[dict[str, pa.Array], Mask]:
+    """The fields by name, and which records are in doubt; column values of those are meaningless."""
+    stream = contents.stream
+    doubt = np.zeros(len(contents.rows), np.bool_)
+    columns, places = {}, _Places(contents.first)
     for name, declared in stream.recorded.items():
         values = places.at(stream.path(name).steps)
         if name in stream.optional:
             values = [None if value is ABSENT else value for value in values]
         usual, typed = _TYPED[declared.kind]
+        if declared.kind is Kind.DECIMAL and (scale := contents.scales.get(name)) is not None:
+            usual, typed = frozenset({bytes}), partial(_scaled_decimals, scale)
         if stream.path(name).is_beside and declared.kind is not Kind.STRING:
             usual = frozenset()
         if (written := stream.times.get(name)) is not None:
@@ -244,15 +271,19 @@ def _columns(documents: list[dict[str, Any]], stream: Stream) -> tuple[dict[str,
 
 
 class _Places:
-    """The values at paths of some documents, as FieldPath.value has them; what paths have in common is read once."""
+    """The values at paths of some records, as FieldPath.value has them; what paths have in common is read once."""
 
-    def __init__(self, documents: list[dict[str, Any]]) -> None:
-        self._read: dict[tuple[str | int, ...], list[Any]] = {(): documents}
+    def __init__(self, first: Callable[[str], list[Any]]) -> None:
+        self._first = first
+        self._read: dict[tuple[str | int, ...], list[Any]] = {}
 
     def at(self, steps: tuple[str | int, ...]) -> list[Any]:
         if (found := self._read.get(steps)) is None:
-            values, step = self.at(steps[:-1]), steps[-1]
-            if isinstance(step, str):
+            step = steps[-1]
+            values = self.at(steps[:-1]) if len(steps) > 1 else []
+            if isinstance(step, str) and len(steps) == 1:
+                found = self._first(step)
+            elif isinstance(step, str):
                 found = [value.get(step, ABSENT) if type(value) is dict else _no_way(value) for value in values]
             else:
                 found = [_element(value, step) if type(value) is list else _no_way(value) for value in values]
@@ -303,8 +334,6 @@ def _doubles(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
 
 
 def _decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
-    if Decimal in set(map(type, values)):
-        return _exact_decimals(values, declared)
     array, doubt = _numbers_as_written(values, declared)
     held = array.fill_null(0.0).to_numpy(zero_copy_only=False)
     unit = 10.0**declared.scale
@@ -315,21 +344,20 @@ def _decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
     return decimals_of(whole, array.is_valid().buffers()[1], declared.arrow), doubt
 
 
-def _exact_decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
-    """Of values that are decimals already; others are in doubt."""
-    doubt = np.zeros(len(values), np.bool_)
-    whole = np.zeros(len(values), np.int64)
-    most = 10**declared.precision
-    for at, value in enumerate(values):
-        if type(value) is Decimal:
-            scaled = value.scaleb(declared.scale, EXACT)
-            number = int(scaled)
-            if number == scaled and -most < number < most:
-                whole[at] = number
-                continue
-        doubt[at] = value is not None
-    is_valid = pa.array([value is not None for value in values], pa.bool_())
-    return decimals_of(whole, is_valid.buffers()[1], declared.arrow), doubt
+def _scaled_decimals(scale: int, values: list[bytes | None], declared: FieldType) -> tuple[pa.Array, Mask]:
+    """Of bytes that are whole numbers (signed, big-endian) of this scale."""
+    further = declared.scale - scale
+    unit = 10 ** abs(further)
+    beyond = 10 ** (declared.precision - max(further, 0))
+    whole = [
+        value if value is None else int.from_bytes(value, "big", signed=True) if len(value) <= MAX_DECIMAL else beyond
+        for value in values
+    ]
+    if further < 0:
+        whole = [value if value is None else beyond if value % unit else value // unit for value in whole]
+    array, doubt = _bounded(whole, range(1 - beyond, beyond))
+    scaled = array.fill_null(0).to_numpy() * (unit if further > 0 else 1)
+    return decimals_of(scaled, array.is_valid().buffers()[1], declared.arrow), doubt
 
 
 def _numbers_as_written(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
@@ -418,6 +446,6 @@ _TYPED: dict[Kind, tuple[frozenset[type], _Typed]] = {
     Kind.BOOLEAN: (frozenset({bool}), _booleans),
     Kind.INT64: (frozenset({int}), _integers),
     Kind.DOUBLE: (frozenset({int, float}), _doubles),
-    Kind.DECIMAL: (frozenset({int, float, str, Decimal}), _decimals),
+    Kind.DECIMAL: (frozenset({int, float, str}), _decimals),
     Kind.TIMESTAMP: (frozenset({int, str}), _times),
 }
