@@ -45,13 +45,14 @@ class AvroSchema:
     def __init__(self, text: str, references: Sequence[str] = ()) -> None:
         try:
             written = [_without_errors(json.loads(each)) for each in (*references, text)]
-            self._root, self._named = _parsed(written)
+            self.root, self._named = _parsed(written)
+            """The record, as fastavro has parsed it."""
             self.physical: Any = _parsed([_physical(each) for each in written])[0]
             """As fastavro decodes records, and encodes them."""
-            if not isinstance(self._root, dict) or self._root["type"] != "record":
+            if not isinstance(self.root, dict) or self.root["type"] != "record":
                 raise SchemaError("is not of a record, which an event is")
             self._nodes = 0
-            self._check(self._root, ())
+            self._check(self.root, ())
         except _UNUSABLE as failure:
             raise SchemaError(f"is not a schema of Avro ({type(failure).__name__}: {failure})") from None
 
@@ -75,10 +76,10 @@ class AvroSchema:
 
         scalar: the value that a type has for one of JSON; ValueError or TypeError if it has none.
         """
-        return self._written(self._root, content, scalar)
+        return self._written(self.root, content, scalar)
 
     def _written(self, node: _Node, value: Any, scalar: _Scalar) -> Any:
-        node = self._resolved(node)
+        node = self.resolved(node)
         if isinstance(node, list):
             for branch in node:
                 try:
@@ -106,10 +107,10 @@ class AvroSchema:
 
     def types_at(self, steps: Sequence[str | int]) -> Iterator[_Node]:
         """The types, other than null, that the value at these steps can have."""
-        return self._at(steps, self._root)
+        return self._at(steps, self.root)
 
     def _at(self, steps: Sequence[str | int], node: _Node) -> Iterator[_Node]:
-        node = self._resolved(node)
+        node = self.resolved(node)
         if isinstance(node, list):
             for branch in node:
                 yield from self._at(steps, branch)
@@ -123,7 +124,7 @@ class AvroSchema:
             elif kind == ("map" if isinstance(step, str) else "array"):
                 yield from self._at(steps[1:], node["values" if kind == "map" else "items"])
 
-    def _resolved(self, node: _Node) -> _Node:
+    def resolved(self, node: _Node) -> _Node:
         """A type that is referred to by its name, in one of the ways to do so."""
         while not isinstance(node, list):
             inner = node if isinstance(node, str) else node["type"]
@@ -138,7 +139,7 @@ class AvroSchema:
     def _check(self, node: _Node, around: tuple[str, ...]) -> tuple[int, int]:
         """How few bytes can be a value, and of how many values it then consists at most. around: the names of the
         types that it is within."""
-        node = self._resolved(node)
+        node = self.resolved(node)
         self._nodes += 1
         if self._nodes > _MAX_NODES:
             raise SchemaError(f"has more than {_MAX_NODES:,} fields, with those of types that it uses again")
@@ -192,7 +193,7 @@ class AvroReader:
         for name, kind in stream.recorded.items():
             if kind.kind is Kind.TIMESTAMP and (unit := _only(map(_unit, types[name]), name, "units of time")):
                 units[name] = unit
-            if (scale := _only(map(_scale, types[name]), name, "scales")) is not None:
+            if (scale := _only(map(scale_of, types[name]), name, "scales")) is not None:
                 self.scales[name] = scale
                 steps = inner_steps(stream.path(name), stream.encoding)
                 self._decimals += [(FieldPath(each), scale) for each in steps]
@@ -257,7 +258,7 @@ def _unit(node: _Node) -> str | None:
     return _UNITS.get(kind) if isinstance(kind, str) else None
 
 
-def _scale(node: _Node) -> int | None:
+def scale_of(node: _Node) -> int | None:
     """The digits after the point of a type of decimals."""
     if not isinstance(node, dict) or node.get("logicalType") != "decimal":
         return None

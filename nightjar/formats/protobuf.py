@@ -31,8 +31,8 @@ from nightjar.rules.field_paths import ABSENT, BLOCKED
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
 
-_TIMESTAMP = "google.protobuf.Timestamp"
-_WRAPPERS = frozenset(
+TIMESTAMP_MESSAGE = "google.protobuf.Timestamp"
+WRAPPER_MESSAGES = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
@@ -167,7 +167,7 @@ class MessageReader:
                     within = within.setdefault(step, {})
                 if (leaf := _leaf(message, steps)) is not None:
                     self._has.add(name)
-                    if kind.kind is Kind.TIMESTAMP and _is_message(leaf, _TIMESTAMP):
+                    if kind.kind is Kind.TIMESTAMP and _is_message(leaf, TIMESTAMP_MESSAGE):
                         units[name] = "ns"
         if stream.encoding.envelope is Envelope.DEBEZIUM:
             for member in ("op", "before", "after"):
@@ -246,12 +246,12 @@ def _leaf(message: Descriptor, steps: Sequence[str | int]) -> FieldDescriptor | 
     for step in keys:
         if isinstance(step, int):
             continue
-        if found is not None and _is_free(found):
+        if found is not None and is_free(found):
             return found
         found = None if within is None else _field(within, step)
         if found is None:
             return None
-        if _is_map(found):
+        if is_map(found):
             next(keys, None)  # the map's key
             found = _value_of(found)
         within = found.message_type
@@ -272,11 +272,13 @@ def _is_message(field: FieldDescriptor, name: str) -> bool:
     return field.message_type is not None and field.message_type.full_name == name
 
 
-def _is_free(field: FieldDescriptor) -> bool:
+def is_free(field: FieldDescriptor) -> bool:
+    """Whether it is JSON of any kind."""
     return field.message_type is not None and field.message_type.full_name in _FREE
 
 
-def _is_map(field: FieldDescriptor | None) -> bool:
+def is_map(field: FieldDescriptor | None) -> bool:
+    """Whether it is a map."""
     return field is not None and field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
@@ -315,7 +317,7 @@ def _value_reader(field: FieldDescriptor, tree: _Tree) -> _Read | None:
     if not field.is_repeated:
         return _one_reader(field, tree)
     of_elements = {step: inner for each in tree.values() for step, inner in each.items()}
-    if _is_map(field):
+    if is_map(field):
         read = _one_reader(_value_of(field), of_elements) or _as_it_is
         return lambda held: {_key(key): read(held[key]) for key in held}
     read = _one_reader(field, of_elements) or _as_it_is
@@ -337,9 +339,9 @@ def _one_reader(field: FieldDescriptor, tree: _Tree) -> _Read | None:
     if field.message_type is None:
         return None
     name = field.message_type.full_name
-    if name == _TIMESTAMP:
+    if name == TIMESTAMP_MESSAGE:
         return lambda time: time.seconds * _NANOSECONDS + time.nanos
-    if name in _WRAPPERS:
+    if name in WRAPPER_MESSAGES:
         return lambda wrapper: wrapper.value
     if name in _FREE:
         return lambda free: _with_whole_numbers(json_format.MessageToDict(free))

@@ -70,23 +70,48 @@ def rebuild(
 @app.command()
 def infer(
     file: Annotated[
-        Path | None, typer.Argument(help="A file of JSON: an object in each line, or an array of them; also with .gz.")
+        Path | None,
+        typer.Argument(
+            help="A file of JSON: an object in each line, or an array of them; also with .gz. "
+            "Or a file of a schema: .avsc, .proto, or a compiled descriptor."
+        ),
     ] = None,
     topic: Annotated[str | None, typer.Option(help="A topic, whose newest records are the examples.")] = None,
     name: Annotated[str | None, typer.Option(help="Of the stream; else that of the topic or file.")] = None,
     records: Annotated[int, typer.Option(min=1, help="How many examples to look at.")] = 1000,
+    message: Annotated[str | None, typer.Option(help="The full name of one of several in a Protobuf file.")] = None,
 ) -> None:
-    """Print the declaration of a stream, made from example records, with what is doubtful as comments.
+    """Print the declaration of a stream, made from example records or a schema, with what is doubtful as comments.
 
+    If the topic's records name schemas of the registry that the settings have, types are those of the newest schema.
     It is meant to be read and corrected: append it to the file that the setting `streams` names.
     """
+    from nightjar.configuration.schemas import registry_of
     from nightjar.operations.infer import declaration, file_examples, stream_name, topic_examples
+    from nightjar.operations.infer_schema import (
+        SCHEMA_FILES,
+        declaration_of_file,
+        declaration_of_records,
+        name_schemas,
+    )
     from nightjar.rules.errors import SettingsError
     from nightjar.terminal.console import lines
 
     context = Context()
     if (file is None) == (topic is None):
         raise SettingsError("give a file or a topic", where="stream infer", remedy="As in --topic transfers")
-    found = file_examples(file, records) if file is not None else topic_examples(context.settings, str(topic), records)
+    if message is not None and (file is None or file.suffix not in SCHEMA_FILES):
+        raise SettingsError("is for a file of Protobuf", where="--message", remedy="Leave it out")
     name = name or stream_name(topic or str(file and file.name.split(".")[0]))
-    context.console.print(lines(declaration(found, name, topic or name)), soft_wrap=True)
+    registry = registry_of(context.settings)
+    if file is not None and file.suffix in SCHEMA_FILES:
+        text = declaration_of_file(file, name, message)
+    elif file is not None:
+        text = declaration(file_examples(file, records), name, name)
+    else:
+        found = topic_examples(context.settings, str(topic), records)
+        if found and registry is not None and name_schemas(found):
+            text = declaration_of_records(found, registry, name, str(topic))
+        else:
+            text = declaration(found, name, str(topic))
+    context.console.print(lines(text), soft_wrap=True)
