@@ -122,6 +122,12 @@ def _rule_parts() -> Schema:
     rule = Rule.model_json_schema()
     parts: Schema = rule.pop("$defs")
     parts["Measure"] = _measure(parts.pop("Measure"))
+    computed = {"description": "An expression over fields and other measures, as in `frauds / payments`."}
+    rule["properties"]["measures"]["additionalProperties"] = {
+        "if": {"type": "string"},
+        "then": computed,
+        "else": {"$ref": "#/$defs/Measure"},
+    }
     parts.pop("Function")
     # a date without a time is one too, and in a case an offset
     rule["properties"]["effective"] = {

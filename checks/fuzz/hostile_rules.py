@@ -126,6 +126,7 @@ class HostileRules:
             ("when", lambda rule: rule.update(when=self._predicate(rule["measures"]))),
             ("of a measure", self._condition),
             ("measures", lambda rule: rule.update(measures=self._measures())),
+            ("a computed measure", self._computed),
             ("many measures", self._many),
             ("group by", lambda rule: rule.update(group_by=self._fields())),
             ("id", lambda rule: rule.update(id=self._one(_IDS))),
@@ -218,6 +219,10 @@ class HostileRules:
         measure = self._measure(good=True)
         measure[self._one(("where", "until" if "episode" in measure else "since"))] = self._predicate({})
         rule["measures"] = {**rule["measures"], "m": measure}
+
+    def _computed(self, rule: dict[str, Any]) -> None:
+        name = self._one(("c", "m", "n"))
+        rule["measures"] = {**rule["measures"], name: self._predicate({**rule["measures"], name: None})}
 
     def _fields(self) -> Any:
         rng = self._rng

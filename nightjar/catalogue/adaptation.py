@@ -95,7 +95,9 @@ class Adaptation:
             written.pop("action", None)
         return written
 
-    def _measure(self, written: Mapping[str, Any]) -> dict[str, Any]:
+    def _measure(self, written: Mapping[str, Any] | str) -> dict[str, Any] | str:
+        if isinstance(written, str):
+            return replaced_names(written, self.names)
         read = {*CONDITIONS, *Function}
         found = {key: replaced_names(value, self.names) if key in read else value for key, value in written.items()}
         return found | ({"per": [*map(self._name, written["per"])]} if "per" in written else {})

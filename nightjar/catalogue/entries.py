@@ -153,6 +153,9 @@ def names_of(rule: Mapping[str, Any]) -> Iterator[str]:
     yield from names_in(rule.get("where", ""))
     yield from PLACEHOLDER.findall(rule["description"])
     for measure in rule.get("measures", {}).values():
+        if isinstance(measure, str):
+            yield from names_in(measure)
+            continue
         yield from measure.get("per", ())
         for key, value in measure.items():
             if key in CONDITIONS or key in set(Function):

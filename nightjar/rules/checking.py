@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from nightjar.rules.computed import in_order, type_of_value
 from nightjar.rules.descriptions import mistaken_placeholders
 from nightjar.rules.durations import format_duration
-from nightjar.rules.errors import PredicateError, Problem
+from nightjar.rules.errors import DeclarationError, PredicateError, Problem
 from nightjar.rules.functions import Function, result_type
 from nightjar.rules.measures import MAX_FIELDS, Measure
 from nightjar.rules.names import did_you_mean, is_usable_name, unknown_name
-from nightjar.rules.predicates import check_predicate
+from nightjar.rules.predicates import check_predicate, check_value
 from nightjar.rules.types import FieldType, Kind
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _EXAMPLES = {
     "stream": "Name a declared stream",
     "shadow_of": "Write the id of the live rule",
     "group_by": "List the fields that make a group, as in [customer_id]; [] is the whole stream",
-    "measures": "Write name: {sum: amount, over: 1h}",
+    "measures": "Write name: {sum: amount, over: 1h}, or an expression in quotes",
     "when": 'Write a condition, as in "spent > 500"',
     "where": 'Write a condition, as in "amount > 0"',
     "over": "Write the window's length, as in over: 1h",
@@ -102,7 +103,7 @@ class _Check:
 
     # Shape
 
-    def measures(self) -> dict[str, Measure]:
+    def measures(self) -> dict[str, Measure | str]:
         """The measures that can be read; each is checked even if others cannot be."""
         written = self.written.get("measures", {})
         if not isinstance(written, Mapping):
@@ -112,12 +113,14 @@ class _Check:
             remedy = "Split the rule in two"
             self.add("measures", len(written), f"has {len(written)} measures, more than {MAX_MEASURES}", remedy)
             return {}
-        found: dict[str, Measure] = {}
+        found: dict[str, Measure | str] = {}
         for name, body in written.items():
             place = f"measures.{name}"
             if not is_usable_name(name):
                 remedy = "Use letters, digits and _, as in spent_today, and no word of SQL such as AND or CASE"
                 self.add(place, name, f"{name!r} cannot be the name of a measure", remedy)
+            elif isinstance(body, str):
+                found[name] = body
             elif not isinstance(body, Mapping):
                 self.add(place, body, f"{body!r:.60} is not a measure", _EXAMPLES["measures"])
             elif measure := self.validated(Measure, body, ("measures", name)):
@@ -171,7 +174,7 @@ class _Check:
 
     # Meaning
 
-    def meaning(self, measures: Mapping[str, Measure]) -> None:
+    def meaning(self, measures: Mapping[str, Measure | str]) -> None:
         """Check against the stream; parts of a wrong shape have been reported already."""
         name = self.written.get("stream")
         if not isinstance(name, str):
@@ -193,6 +196,8 @@ class _Check:
             if measure_name in stream.fields:
                 remedy = "Give the measure another name, so that the condition is clear"
                 self.add(place, measure_name, f"stream {stream.name} has a field of that name", remedy)
+            if isinstance(measure, str):
+                continue
             if (result := self.measure(place, measure, stream)) is not None:
                 results[measure_name] = result
             if measure.function.spec.is_list:
@@ -206,9 +211,35 @@ class _Check:
             written = None  # under a mistyped key, which is a problem of its own
         # a measure without a type has its own problem already, which the condition does not repeat
         untyped = set(written) - set(results) - lists if isinstance(written, Mapping) else _Anything()
+        self.computed(
+            {name: text for name, text in measures.items() if isinstance(text, str)}, results, untyped, stream
+        )
+        untyped = untyped - set(results) if isinstance(untyped, set) else untyped
         self.predicate("when", self.written.get("when"), {**results, **stream.fields}, untyped)
         if isinstance(written, Mapping) and not self.accepted:
             self.description(self.written.get("description"), [*stream.fields, *map(str, written)])
+
+    def computed(
+        self, texts: Mapping[str, str], results: dict[str, FieldType], untyped: Container[str], stream: Stream
+    ) -> None:
+        """Check computed measures, and add their types to those of the others. untyped: names without a type so far."""
+        try:
+            texts = in_order(texts)
+        except ValueError as cycle:
+            first = str(cycle).partition(" ")[0]
+            what, remedy = f"depends on itself: {cycle}", "Compute it from fields and other measures"
+            self.add(f"measures.{first}", texts[first], what, remedy)
+            return
+        for name, text in texts.items():
+            place, columns = f"measures.{name}", {**results, **stream.fields}
+            try:
+                kind = check_value(text, columns, where=place, unknown=untyped, strict=not self.accepted)
+                if kind is not None:
+                    results[name] = type_of_value(kind)
+            except PredicateError as refusal:
+                self.problems += [self.explained(problem, columns, measured=True) for problem in refusal.problems]
+            except DeclarationError as refusal:
+                self.add(place, text, refusal.what, refusal.remedy)
 
     def description(self, text: Any, known: list[str]) -> None:
         if not isinstance(text, str):
@@ -289,15 +320,16 @@ class _Check:
         except PredicateError as refusal:
             self.problems += [self.explained(problem, columns) for problem in refusal.problems]
 
-    def explained(self, problem: Problem, columns: Mapping[str, FieldType]) -> Problem:
-        """The problem, reworded if the unknown name in an event's condition is that of a measure."""
+    def explained(self, problem: Problem, columns: Mapping[str, FieldType], *, measured: bool = False) -> Problem:
+        """The problem, reworded if the unknown name is that of a measure, in an event's condition or where measures are
+        known (measured) but lists."""
         measures = self.written.get("measures")
         name = problem.found
         known = isinstance(measures, Mapping) and name in measures and name not in columns
         if not known or problem.message != unknown_name(name):
             return problem
         key = problem.place.rpartition(".")[2]
-        if key == "when":
+        if key == "when" or measured:
             return replace(
                 problem,
                 message=f"{name!r} is a list of values, which only the alert shows",

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nightjar.rules.errors import DeclarationError
 from nightjar.rules.event_values import MAX_STRING
-from nightjar.rules.predicates import Value, compile_value
+from nightjar.rules.predicates import Columns, compile_value
 from nightjar.rules.predicates.nodes import Family, Type
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import (
@@ -68,19 +68,14 @@ def with_derived(events: pa.Table, stream: Stream) -> pa.Table:
     follow."""
     if not stream.derived:
         return events
-    physical = pl.DataFrame([_physical(events.column(name), kind, name) for name, kind in stream.recorded.items()])
+    recorded = ((name, _physical(events.column(name), kind, name)) for name, kind in stream.recorded.items())
+    physical = Columns(recorded)
     columns = {name: events.column(name) for name in events.column_names}
     for name, sql in stream.derived.items():
         value = compile_value(sql, stream.recorded)
-        columns[name] = _logical(_evaluated(value, physical), stream.fields[name])
+        columns[name] = _logical(value.of(physical, events.num_rows), stream.fields[name])
     others = [name for name in events.column_names if name not in stream.fields]
     return pa.table({name: columns[name] for name in (*stream.fields, *others)})
-
-
-def _evaluated(value: Value, physical: pl.DataFrame) -> pl.Series:
-    found = physical.select_seq(value.expression.alias("")).to_series()
-    # a constant, or one that Polars has made of equal rows
-    return found if len(found) == physical.height else found.new_from_index(0, physical.height)
 
 
 def _physical(column: pa.ChunkedArray, kind: FieldType, name: str) -> pl.Series:

@@ -13,7 +13,7 @@ _REMEDY = "Change it, or no event will ever meet it"
 def doubts(rule: Rule, stream: Stream) -> list[Problem]:
     """Conditions of a rule that never hold, each with its place; the rule fits its stream."""
     conditions = {"where": rule.where}
-    for name, measure in rule.measures.items():
+    for name, measure in rule.aggregates.items():
         of_measure = {"where": measure.where, "since": measure.since, "until": measure.until}
         conditions |= {f"measures.{name}.{key}": text for key, text in of_measure.items()}
     found = [
@@ -23,7 +23,7 @@ def doubts(rule: Rule, stream: Stream) -> list[Problem]:
         for reason in impossible_parts([text], stream.fields, {})
     ]
     kinds, least = {**stream.fields, **measure_types(rule, stream)}, dict[str, int]()
-    for name, measure in rule.measures.items():
+    for name, measure in rule.aggregates.items():
         if measure.function.spec.counts:
             every = measure.field is None and measure.where is None and not measure.excluding_current
             least[name] = int(every)  # the current event counts itself

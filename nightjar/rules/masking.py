@@ -1,7 +1,8 @@
 """Values of fields that a stream declares `sensitive`: what people and logs are shown in their place.
 
-Sensitive are the field's values, and every measure of the field but `count` and `count_distinct`. Records on topics and
-tables of the lake keep them, but for texts that are made for people: an alert's `text`, a rejection's `detail`.
+Sensitive are the field's values, every measure of the field but `count` and `count_distinct`, and what is computed from
+these. Records on topics and tables of the lake keep them, but for texts that are made for people: an alert's `text`, a
+rejection's `detail`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from nightjar.rules.canonical import canonical
+from nightjar.rules.computed import in_order
 from nightjar.rules.model import PLACEHOLDER, Rule
+from nightjar.rules.names import named_in
 from nightjar.rules.streams import Stream
 
 # Of the same length for every value: neither its length nor its last characters are shown, nor whether two are equal.
@@ -20,12 +23,14 @@ MASK = "•••"
 
 def sensitive_names(rule: Rule, stream: Stream) -> frozenset[str]:
     """The fields of the rule's stream, and the rule's measures, that are sensitive."""
-    measures = (
-        name
-        for name, measure in rule.measures.items()
-        if measure.field in stream.sensitive and not measure.function.spec.counts
-    )
-    return frozenset({*stream.sensitive, *measures})
+    found = {*stream.sensitive}
+    for name, measure in rule.aggregates.items():
+        if measure.field in stream.sensitive and not measure.function.spec.counts:
+            found.add(name)
+    for name, text in in_order(rule.computed).items():
+        if named_in(text, found):
+            found.add(name)
+    return frozenset(found)
 
 
 def names_by_stream(rules: Iterable[Rule], streams: Mapping[str, Stream]) -> dict[str, frozenset[str]]:

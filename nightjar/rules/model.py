@@ -11,13 +11,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, V
 
 from nightjar.rules.actions import Action
 from nightjar.rules.checking import MAX_MEASURES, check_rule
+from nightjar.rules.computed import in_order, type_of_value
 from nightjar.rules.descriptions import PLACEHOLDER
 from nightjar.rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
 from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
-from nightjar.rules.errors import Problem, RuleError, printable, shortened
+from nightjar.rules.errors import DeclarationError, Problem, RuleError, printable, shortened
 from nightjar.rules.functions import result_type
 from nightjar.rules.measures import MAX_FIELDS, Measure
 from nightjar.rules.names import RULE_ID
+from nightjar.rules.predicates import compile_value
 from nightjar.rules.states import Revisions, Severity, State
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds, parse_timestamp
@@ -110,10 +112,11 @@ class Rule(BaseModel):
         Field(description="The events that the rule sees at all: others are neither counted nor evaluated."),
     ] = None
     measures: Annotated[
-        dict[str, Measure],
+        dict[str, Measure | StrictStr],
         Field(
             max_length=MAX_MEASURES,
-            description=f"Name → measure, at most {MAX_MEASURES} measures. A name must not be that of a field.",
+            description="Name → measure, or an expression over fields and other measures; at most "
+            f"{MAX_MEASURES} measures. A name must not be that of a field.",
         ),
     ] = {}
     when: Annotated[
@@ -213,6 +216,16 @@ class Rule(BaseModel):
             raise ValueError(f"{printable(shortened(text, 60))!r} has control characters. Write one line of text")
         return text
 
+    @property
+    def aggregates(self) -> dict[str, Measure]:
+        """The measures over windows, by name."""
+        return {name: measure for name, measure in self.measures.items() if isinstance(measure, Measure)}
+
+    @property
+    def computed(self) -> dict[str, str]:
+        """The measures that are expressions over fields and other measures, by name."""
+        return {name: measure for name, measure in self.measures.items() if isinstance(measure, str)}
+
     def __eq__(self, other: object) -> bool:
         """Whether both have the same results. Author and reason make no difference."""
         return isinstance(other, Rule) and self._content() == other._content()
@@ -303,12 +316,24 @@ def rules_of(written_rules: Iterable[Any], streams: Mapping[str, Stream], *, whe
 
 
 def measure_types(rule: Rule, stream: Stream) -> dict[str, FieldType]:
-    """The types of a rule's measures, by name."""
-    fields = {name: measure.field for name, measure in rule.measures.items()}
-    return {
-        name: result_type(rule.measures[name].function, None if field is None else stream.fields[field])
-        for name, field in fields.items()
+    """The types of a rule's measures, by name.
+
+    Raises:
+        RuleError: a computed one has none, since the stream has been declared otherwise.
+    """
+    aggregates = rule.aggregates
+    types = {
+        name: result_type(measure.function, None if measure.field is None else stream.fields[measure.field])
+        for name, measure in aggregates.items()
     }
+    for name, text in in_order(rule.computed).items():
+        found = compile_value(text, {**stream.fields, **types}, where=f"rule {rule.id}: measures.{name}", strict=False)
+        try:
+            types[name] = type_of_value(found.type)
+        except DeclarationError as refusal:
+            problem = Problem(f"measures.{name}", text, refusal.what, refusal.remedy)
+            raise RuleError([problem], where=f"rule {rule.id}") from None
+    return {name: types[name] for name in rule.measures}
 
 
 def rule_to_mapping(rule: Rule) -> dict[str, Any]:

@@ -46,6 +46,15 @@ def is_usable_name(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(IDENTIFIER, name) is not None and name.upper() not in RESERVED_WORDS
 
 
+# A name that is not that of a function, or a text in quotes, in which there are no names.
+_NAMED = re.compile(r"'(?:[^']|'')*'|(?<![A-Za-z0-9_])[A-Za-z_][A-Za-z0-9_]*+(?! *\()", re.ASCII)
+
+
+def named_in(predicate: str, known: Collection[str]) -> frozenset[str]:
+    """Those of the known names of fields or measures that a predicate has, valid or not."""
+    return frozenset(_NAMED.findall(predicate)).intersection(known)
+
+
 def unknown_name(name: str) -> str:
     """The problem of a name in a predicate that no column has."""
     return f"unknown name {name!r}"

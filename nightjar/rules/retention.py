@@ -19,18 +19,18 @@ def widest(rule: Rule) -> int:
 
 def unfolded(rule: Rule) -> int:
     """The same without measures that have a resolution, of which rows are folded (S14.3)."""
-    widest_of_rows = max((measure.reach for measure in rule.measures.values() if not measure.resolution), default=0)
+    widest_of_rows = max((measure.reach for measure in rule.aggregates.values() if not measure.resolution), default=0)
     return widest_of_rows * (RESET_REACH if rule.reset_after_alert else 1)
 
 
 def folds(rule: Rule) -> bool:
     """Whether a measure of the rule has a resolution."""
-    return any(measure.resolution for measure in rule.measures.values())
+    return any(measure.resolution for measure in rule.aggregates.values())
 
 
 def window(rule: Rule) -> int:
     """The same without what violations before the event have to do with it."""
-    return max((measure.reach for measure in rule.measures.values()), default=0)
+    return max((measure.reach for measure in rule.aggregates.values()), default=0)
 
 
 def retained(rule: Rule, events_per_day: float) -> int:
@@ -40,7 +40,7 @@ def retained(rule: Rule, events_per_day: float) -> int:
     Of events an upper bound: `where` does not count, since the job retains all events of a stream for any of its rules.
     Of steps a lower one: how many groups there are is not known.
     """
-    steps = (math.ceil(m.reach / m.resolution) for m in rule.measures.values() if m.resolution)
+    steps = (math.ceil(m.reach / m.resolution) for m in rule.aggregates.values() if m.resolution)
     return math.ceil(events_per_day * unfolded(rule) / MICROSECONDS["d"]) + max(steps, default=0)
 
 

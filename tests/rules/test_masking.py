@@ -27,6 +27,9 @@ STREAMS = streams_from_mapping({"payments": DECLARED, "open": OPEN}, "tests")
 
 def rule(stream: str = "payments", **more: Any) -> Any:
     measures = {
+        "shown": "CONCAT(label, '!')",
+        "label": "CONCAT(who, ' and others')",
+        "twice": "2 * n",
         "n": {"count": "account", "over": "1h"},
         "who": {"last": "account", "over": "1h"},
         "s": {"sum": "amount", "over": "1h"},
@@ -36,9 +39,9 @@ def rule(stream: str = "payments", **more: Any) -> Any:
 
 
 def test_a_measure_of_a_sensitive_field_is_sensitive_unless_it_counts() -> None:
-    """And the field itself; streams without such fields are not named."""
-    assert sensitive_names(rule(), STREAMS["payments"]) == {"account", "who"}
-    assert names_by_stream([rule(), rule("open")], STREAMS) == {"payments": {"account", "who"}}
+    """And the field itself, and what is computed from them; streams without such fields are not named."""
+    assert sensitive_names(rule(), STREAMS["payments"]) == {"account", "who", "label", "shown"}
+    assert names_by_stream([rule(), rule("open")], STREAMS) == {"payments": {"account", "who", "label", "shown"}}
 
 
 def test_an_alerts_text_made_before_its_field_was_sensitive_is_hidden() -> None:

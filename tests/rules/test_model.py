@@ -20,6 +20,7 @@ from nightjar.rules.model import (
     Measure,
     Rule,
     load_rules,
+    measure_types,
     parse_rule,
     rule_to_mapping,
 )
@@ -297,6 +298,48 @@ def test_a_mistake_in_a_measure_names_the_measure(measure: Any, place: str, what
     assert problem.place == place
     assert what in problem.message
     assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("measures", "place", "what", "remedy"),
+    [
+        ({"m": "m + 1"}, "measures.m", "depends on itself: m → m", "from fields and other measures"),
+        ({"m": "a - 1", "a": "2 * m"}, "measures.m", "depends on itself: m → a → m", "from fields"),
+        ({"m": "NULL"}, "measures.m", "is always NULL", "Name a field or a measure"),
+        ({"m": "amount", "c": "b / m"}, "measures.c", "unknown name 'b'", "Known are m"),
+        ({"m": "a = 'x'", "a": {"values": "terminal_id", "over": "1h"}}, "measures.m", "list of values", "count_dist"),
+        ({"m": "a = 'x'", "a": {"count": "*", "over": "1h"}}, "measures.m", "cannot be compared", "without quotes"),
+        ({"m": "amount * 0.12345678901234567"}, "measures.m", "19 digits after the point", "ROUND"),
+        ({"m": "a / 2", "a": {"sum": "amonut", "over": "1h"}}, "measures.a.sum", "no field", "mean amount?"),
+        ({"m": 0.5}, "measures.m", "0.5 is not a measure", "an expression in quotes"),
+    ],
+)
+def test_a_mistake_in_a_computed_measure(measures: Any, place: str, what: str, remedy: str) -> None:
+    """S18.1: with its place; what only follows from another problem is not reported."""
+    (problem,) = problems_of(written(measures=measures, when="m IS NOT NULL"))
+    assert problem.place == place
+    assert what in problem.message
+    assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("n / 2", DOUBLE),
+        ("n + n", INT64),
+        ("spent - amount", FieldType(Kind.DECIMAL, 19, 2)),
+        ("ROUND(amount, 1)", decimal(12, 1)),
+        ("twice > 3", BOOLEAN),
+        ("CASE WHEN n > 3 THEN 'many' ELSE customer_id END", STRING),
+        ("event_time", TIMESTAMP),
+    ],
+)
+def test_the_type_of_a_computed_measure_follows_from_its_expression(sql: str, kind: FieldType) -> None:
+    """S18.2: 64 bits, also where the expression may reach beyond."""
+    measures = {"m": sql, "twice": "2 * n", "n": {"count": "*", "over": "1h"}, "spent": {"sum": "amount", "over": "1h"}}
+    rule = parse_rule(written(measures=measures, when="TRUE"), STREAMS)
+    assert measure_types(rule, STREAMS["transactions"])["m"] == kind
+    assert parse_rule(rule_to_mapping(rule), STREAMS) == rule
 
 
 @pytest.mark.parametrize(

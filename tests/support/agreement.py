@@ -57,7 +57,11 @@ def final(records: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def plain(measures: Mapping[str, Measure], stream: Stream, found: dict[str, Any]) -> Measured:
     """A record's measures as the reference has them."""
-    return {name: _plain(result_kind(measures[name], stream), value) for name, value in found.items()}
+    # what is computed is of no kind that JSON has no values of
+    return {
+        name: _plain(result_kind(measures[name], stream), value) if name in measures else value
+        for name, value in found.items()
+    }
 
 
 def _plain(kind: Kind, value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,7 +19,7 @@ from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
 from nightjar.rules.types import FieldType, Kind
 from nightjar.rules.versions import RuleSet
 from tests.support.random_predicates import ALWAYS, NEVER, Predicate, predicates
-from tests.support.reference import Event, Measure, Setting, Version
+from tests.support.reference import OVERFLOW, Event, Measure, Setting, Version
 
 SECOND = MICROSECONDS["s"]
 # Whatever a stream may have here beside its events' ids and times.
@@ -227,6 +228,41 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
 
 
 @st.composite
+def _computed(
+    draw: st.DrawFn, columns: tuple[tuple[str, str], ...]
+) -> tuple[str, Callable[[dict[str, Any]], Any], str]:
+    """A computed measure as SQL, for the reference, and its kind. columns: names and kinds of what it may read."""
+    whole = [name for name, kind in columns if kind == "int64"]
+    numbers = [name for name, kind in columns if kind in _NUMBERS]
+    form = draw(st.sampled_from(("ratio", "difference", "condition", "case")))
+    if form == "ratio" and numbers:
+        a, b = draw(st.sampled_from(numbers)), draw(st.sampled_from(numbers))
+        return f"{a} / {b}", functools.partial(_quotient, a, b), "double"
+    if form == "difference" and whole:
+        a, b = draw(st.sampled_from(whole)), draw(st.sampled_from(whole))
+        return f"{a} - {b}", functools.partial(_difference, a, b), "int64"
+    condition = draw(predicates(columns))
+    if form == "case":
+        sql = f"CASE WHEN {condition.sql} THEN 'a' ELSE 'c' END"
+        return sql, lambda row: "a" if condition.test(row) else "c", "string"
+    return condition.sql, condition.truth, "boolean"
+
+
+def _quotient(a: str, b: str, row: dict[str, Any]) -> Any:
+    if row[a] is None or not row[b]:
+        return None
+    found = float(row[a]) / float(row[b])
+    return OVERFLOW if math.isinf(found) else found
+
+
+def _difference(a: str, b: str, row: dict[str, Any]) -> Any:
+    if row[a] is None or row[b] is None:
+        return None
+    found = row[a] - row[b]
+    return found if -(2**63) <= found < 2**63 else OVERFLOW
+
+
+@st.composite
 def rules(
     draw: st.DrawFn,
     rule_id: str,
@@ -253,14 +289,21 @@ def rules(
     names = tuple(name for name, _ in kinds)
     where = draw(predicates(kinds)) if draw(st.integers(0, 3)) == 3 else None
     read = {(name, kind) for name, kind in kinds if name == "amount"} | {kinds[0]}
-    compared = ((name, kind) for name, (_, measure, kind) in drawn.items() if measure.function != "values")
+    compared = [(name, kind) for name, (_, measure, kind) in drawn.items() if measure.function != "values"]
+    computed: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {}
+    for number in range(draw(st.sampled_from((0, 0, 0, 1, 2)))):
+        sql, value, kind = draw(_computed((*sorted(read), *compared)))
+        computed[f"c{number}"] = sql, value
+        compared.append((f"c{number}", kind))
     when = draw(predicates((*sorted(read), *compared)))
     written: dict[str, Any] = {
         "id": rule_id,
         "stream": stream.name,
         "state": draw(st.sampled_from((*["active"] * 6, "shadow", "paused", "retired"))),
         "group_by": list(group_by),
-        "measures": {name: text for name, (text, _, _) in drawn.items()},
+        # in any order
+        "measures": {name: sql for name, (sql, _) in reversed(computed.items())}
+        | {name: text for name, (text, _, _) in drawn.items()},
         "when": when.sql,
         "severity": draw(st.sampled_from(("medium", "high"))),
         "description": f"m0 is {{m0}} at {{{names[-1]}}}" if drawn else f"at {{{names[-1]}}}",
@@ -291,6 +334,7 @@ def rules(
         parse_duration(mute) if mute else 0,
         resets,
         sees=where.sql if where else None,
+        computed={name: value for name, (_, value) in computed.items()},
     )
     return written, version
 

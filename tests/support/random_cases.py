@@ -193,6 +193,10 @@ def _written(kind: Kind, value: Any) -> Any:
     return Number(f"{value:f}" if isinstance(value, Decimal) else repr(value))
 
 
+# Of computed measures, which have no other kinds here.
+_KINDS = {float: Kind.DOUBLE, int: Kind.INT64, bool: Kind.BOOLEAN, str: Kind.STRING, type(None): Kind.STRING}
+
+
 def case_file(history: History, differences: Iterable[str]) -> str:
     """The history as a case file that expects what the reference says the stream ends with."""
     stream = history.stream
@@ -226,7 +230,10 @@ def case_file(history: History, differences: Iterable[str]) -> str:
     by_name = {(version.rule_id, version.version): version for version in history.versions}
     for (rule_id, version, event_id), values in expected.items():
         measures = by_name[rule_id, version].measures
-        written = {name: _written(result_kind(measures[name], stream), value) for name, value in values.items()}
+        written = {
+            name: _written(result_kind(measures[name], stream) if name in measures else _KINDS[type(value)], value)
+            for name, value in values.items()
+        }
         row = {"rule_id": rule_id, "rule_version": Number(version), "event_id": event_id}
         if not by_name[rule_id, version].by_verdict:  # else the values are those of the announcement (S9.1)
             row["measures"] = written

@@ -59,6 +59,8 @@ class Version:
     sees: str | None = None  # `where` as written
     # of measures with a resolution, by name: event times from which on events, and whole steps, count for them (S14.3)
     folded: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # measures that are computed from an event and its other measures, each of which may read those before it
+    computed: dict[str, Callable[[Event], Any]] = field(default_factory=dict)
 
     @property
     def has_resolution(self) -> bool:
@@ -161,6 +163,9 @@ def judged(
         )
         for name, measure in version.measures.items()
     }
+    for name, expression in version.computed.items():
+        wrong = OVERFLOW in measures.values()  # then nothing is announced
+        measures[name] = None if wrong else expression({**event, **measures})
     return OVERFLOW not in measures.values() and version.when({**event, **measures}), measures
 
 

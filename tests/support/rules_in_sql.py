@@ -52,14 +52,15 @@ def evaluated(
     """
     connection.register("arrived", _table(stream, events))
     rows = connection.execute(_query(stream, versions, version)).fetchall()
-    names = list(version.rule.measures)
+    names = list(version.rule.aggregates)
     found = {}
     for event_id, holds, *values in rows:
         measures = {
-            name: _read(version.rule.measures[name], stream, value) for name, value in zip(names, values, strict=True)
+            name: _read(version.rule.aggregates[name], stream, value) for name, value in zip(names, values, strict=True)
         }
+        measures |= dict.fromkeys(version.rule.computed, UNKNOWN)
         if version.rule.reset_after_alert:
-            measures = dict.fromkeys(names, UNKNOWN)
+            measures = dict.fromkeys(version.rule.measures, UNKNOWN)
         found[event_id] = (UNKNOWN if UNKNOWN in measures.values() else holds, measures)
     return found
 
@@ -86,7 +87,7 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
     same = [f'e."{name}" = o."{name}"' for name in rule.group_by]
     by = ", ".join(f'"{name}"' for name in rule.group_by)
     marks, resets = [], []
-    for name, measure in rule.measures.items():
+    for name, measure in rule.aggregates.items():
         if measure.where is not None:
             marks.append(f'coalesce(({measure.where}), FALSE) AS "{name} counts"')
         if measure.since is not None:
@@ -94,10 +95,11 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
             resets.append(
                 f'coalesce(max(the_nth) FILTER (WHERE {measure.since}) OVER ({over}), 0) AS "{name} begins after"'
             )
-    aggregates = [f'{_aggregate(name, measure, stream)} AS "{name}"' for name, measure in rule.measures.items()]
+    aggregates = [f'{_aggregate(name, measure, stream)} AS "{name}"' for name, measure in rule.aggregates.items()]
     later = versions[versions.index(version) + 1 :]
     applies = [f"e.{event_time} >= {version.effective}", *(f"e.{event_time} < {other.effective}" for other in later)]
-    measures = "".join(f', "{name}"' for name in rule.measures)
+    measures = "".join(f', "{name}"' for name in rule.aggregates)
+    when = "FALSE" if rule.computed else rule.when
     return f"""
         WITH known AS (
             SELECT * FROM arrived QUALIFY row_number() OVER (PARTITION BY {event_id} ORDER BY arrived) = 1
@@ -111,7 +113,7 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
             FROM marked AS e JOIN marked AS o ON {" AND ".join([*same, "o.the_nth <= e.the_nth"])}
             WHERE {" AND ".join(applies)} GROUP BY e.{event_id}
         )
-        SELECT {event_id}, coalesce(({rule.when}), FALSE){measures} FROM found JOIN seen USING ({event_id})
+        SELECT {event_id}, coalesce(({when}), FALSE){measures} FROM found JOIN seen USING ({event_id})
     """
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.engine.columns import FEW, logical
 from nightjar.rules.engine.measures import Values
-from nightjar.rules.engine.plan import CompiledRule
+from nightjar.rules.engine.plan import Aggregate, CompiledRule, Computed
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.masking import MASK, sensitive_names
@@ -145,7 +145,7 @@ class Described:
         """The values of a measure or field as texts."""
         values = self._measures[name] if name in self._measures else self._field(name)
         measure = self._compiled.measures.get(name)
-        most = None if measure is not None and measure.function.spec.is_list else MAX_VALUE
+        most = None if isinstance(measure, Aggregate) and measure.function.spec.is_list else MAX_VALUE
         if pa.types.is_floating(values.type):
             values = arrow(pl.DataFrame({"": values}).select(_for_people(pl.col(""))).to_series())
         if len(values) <= FEW:
@@ -174,7 +174,11 @@ def _for_people(double: pl.Expr) -> pl.Expr:
 
 def measure_column(store: EventStore, compiled: CompiledRule, name: str, found: Values, at: Int64Array) -> pa.Array:
     """A measure's values at some of the evaluated rows in its type; a list as text (S2.4)."""
+    if found.texts is not None:
+        return found.texts.take(pa.array(at))
     aggregate, kind = compiled.measures[name], compiled.types[name]
+    if isinstance(aggregate, Computed):
+        return logical(found.values[at], None if found.valid is None else found.valid[at], kind)
     if found.listing is not None:
         assert aggregate.field is not None
         return _listed(store, aggregate.field, *found.listing.at(at))

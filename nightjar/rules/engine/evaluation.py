@@ -8,25 +8,16 @@ from functools import partial
 from typing import overload
 
 import numpy as np
-import pyarrow as pa
 
 from nightjar.rules.engine import measures, resets
 from nightjar.rules.engine.columns import Mask
-from nightjar.rules.engine.measures import Answers, Values
+from nightjar.rules.engine.computed import Measured
+from nightjar.rules.engine.measures import Values
 from nightjar.rules.engine.plan import CompiledRule, GroupPlan, Program
-from nightjar.rules.engine.polars_views import (
-    Codes,
-    LazyColumns,
-    number_array,
-    physical_array,
-    physical_codes,
-    physical_numbers,
-)
 from nightjar.rules.engine.predicate_bitmaps import Marks, Masks
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.engine.timeline import Runs, Timeline
-from nightjar.rules.predicates import Numbers, truths
-from nightjar.rules.types import Kind
+from nightjar.rules.predicates import truths
 
 
 @dataclass(frozen=True)
@@ -71,7 +62,7 @@ class ProgramResults(Sequence[RuleResult]):
         program: Program,
         rows: Int64Array,
         where: dict[int, Mask],
-        values: Answers,
+        values: Measured,
         conditions: dict[int, Mask],
         marks: Marks,
     ) -> None:
@@ -95,7 +86,7 @@ class ProgramResults(Sequence[RuleResult]):
         if at in self._where:
             seen = seen & self._where[at]
         places = self._program.places
-        values = {name: self._values[places[aggregate]] for name, aggregate in compiled.measures.items()}
+        values = {name: self._values[places[measure]] for name, measure in compiled.measures.items()}
         overflows = []
         if self._values.overflown:
             overflows = [Overflow(name, int(row)) for name, v in values.items() for row in v.overflow if seen[row]]
@@ -150,8 +141,9 @@ def at_rows(
         versions = (rule.version for rule in program.rules)
         masks_of = [applicable.get(version.key) for version in versions]
         where = {at: seen for at, seen in enumerate(masks_of) if seen is not None}
-    values = measures.answer(timeline, masks, runs, program.aggregates, after)
-    return ProgramResults(program, rows, where, values, _conditions(timeline, program, values, rows), masks.of(rows))
+    answers = measures.answer(timeline, masks, runs, program.aggregates, after)
+    measured = Measured(timeline.store, program, answers, rows)
+    return ProgramResults(program, rows, where, measured, _conditions(program, measured, len(rows)), masks.of(rows))
 
 
 def _violated(
@@ -187,37 +179,8 @@ def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mas
     return found
 
 
-def _conditions(timeline: Timeline, program: Program, values: Answers, rows: Int64Array) -> dict[int, Mask]:
+def _conditions(program: Program, measured: Measured, rows: int) -> dict[int, Mask]:
     """`when` at every row, for the rules whose condition may hold at some row."""
-    called, store = program.called, timeline.store
-
-    def column(name: str) -> pa.Array:
-        if name not in called:
-            return physical_array(store, name, rows)
-        at, kind = called[name]
-        found = values[at]
-        if kind.kind is Kind.STRING:
-            field = program.aggregates[at].field
-            assert field is not None
-            return store.strings(field, found.codes)
-        if kind.kind is Kind.BOOLEAN:
-            return pa.array(found.values.astype(np.bool_), mask=None if found.valid is None else found.valid == 0)
-        return number_array(found.values, found.valid)
-
-    def numbers(name: str) -> Numbers:
-        if name not in called:
-            return physical_numbers(store, name, rows)
-        found = values[called[name][0]]
-        return found.values, None if found.valid is None else found.valid.view(np.bool_)
-
-    def codes(name: str) -> Codes | None:
-        if name not in called:
-            return physical_codes(store, name, rows)
-        at, _ = called[name]
-        field = program.aggregates[at].field
-        assert field is not None
-        return None if field == store.stream.event_id else (values[at].codes, store.texts(field))
-
-    columns = LazyColumns(column, numbers, codes)
-    possible = program.screen.possible(columns).nonzero()[0].tolist()
-    return dict(zip(possible, truths([program.rules[at].when for at in possible], columns, len(rows)), strict=True))
+    possible = program.screen.possible(measured.columns).nonzero()[0].tolist()
+    whens = [program.rules[at].when for at in possible]
+    return dict(zip(possible, truths(whens, measured.columns, rows), strict=True))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from nightjar.rules.engine import carried
 from nightjar.rules.engine.columns import Mask
@@ -29,13 +30,15 @@ class Values(NamedTuple):
     """One aggregate at the rows to evaluate: physical values, and where they are not NULL (uint8; None: everywhere).
 
     `overflow` holds indices into the rows where the exact value has no place in the type (usually none). `listing`: of
-    a list of values, what makes it at the rows that an alert is about; it has no physical values.
+    a list of values, what makes it at the rows that an alert is about; it has no physical values. `texts`: of a text
+    that is computed (large_string), which has none either.
     """
 
     values: npt.NDArray[np.generic]
     valid: Mask | None
     overflow: Int64Array
     listing: Listing | None = None
+    texts: pa.Array | None = None
 
     @property
     def codes(self) -> Int64Array:

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from nightjar.rules.computed import in_order
 from nightjar.rules.engine.columns import FEW
 from nightjar.rules.engine.kernels import steps
 from nightjar.rules.errors import Problem, RuleError
 from nightjar.rules.functions import FoldFamily, Function
 from nightjar.rules.model import Measure, Rule, State, measure_types
-from nightjar.rules.predicates import Predicate, Screen, compile_predicate
+from nightjar.rules.predicates import Predicate, Screen, Value, compile_predicate, compile_value
 from nightjar.rules.retention import unfolded, widest
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import FieldType
@@ -72,6 +73,20 @@ class Aggregate(NamedTuple):
     window: Window
 
 
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A measure that is an expression over fields and other measures of its rule.
+
+    name: unique among aggregates and fields; value: over columns by their names in conditions; reads: what it
+    depends on, by these names.
+    """
+
+    name: str
+    value: Value
+    kind: FieldType
+    reads: frozenset[str]
+
+
 class Fold(NamedTuple):
     """What measures with a resolution (µs) need of each step (S14), as kernels.steps keeps it."""
 
@@ -122,10 +137,10 @@ class CompiledRule:
 
     version: RuleVersion
     seen: MaskKey
-    measures: dict[str, Aggregate]
+    measures: dict[str, Aggregate | Computed]
     types: dict[str, FieldType]
     called: dict[str, str]
-    """The name of each measure in `when`: that of its aggregate (two rules may use one name for different measures)."""
+    """The name of each measure in conditions: that of its aggregate (two rules may use one name for different ones)."""
     when: Predicate
     predicates: dict[str, Predicate]
     """Those of the marks, by text."""
@@ -159,25 +174,38 @@ class CompiledRule:
     @property
     def resets(self) -> bool:
         """Whether its measures start again after its violations."""
-        return self.rule.reset_after_alert and bool(self.measures)
+        return self.rule.reset_after_alert and bool(self.aggregates)
+
+    @property
+    def aggregates(self) -> list[Aggregate]:
+        """Its measures over windows."""
+        return [measure for measure in self.measures.values() if isinstance(measure, Aggregate)]
+
+    @property
+    def computed(self) -> list[Computed]:
+        """Its measures that are computed from others."""
+        return [measure for measure in self.measures.values() if isinstance(measure, Computed)]
 
     @property
     def marks(self) -> set[MaskKey]:
         """The marks that it looks at."""
-        windows = {key for aggregate in self.measures.values() for key in aggregate.window.marks} - {None}
-        return {self.seen, *(aggregate.mask for aggregate in self.measures.values()), *windows}  # type: ignore[arg-type]
+        windows = {key for aggregate in self.aggregates for key in aggregate.window.marks} - {None}
+        return {self.seen, *(aggregate.mask for aggregate in self.aggregates), *windows}  # type: ignore[arg-type]
 
 
 class Program:
-    """Rule versions that are evaluated together, and their aggregates, each once.
+    """Rule versions that are evaluated together, and their measures, each once.
 
-    places: the number of each aggregate; called: its number and type by its name in conditions.
+    places: the number of each measure, those of aggregates first; called: its number and type by its name in
+    conditions.
     """
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
         self.rules = tuple(rules)
-        self.aggregates = tuple(dict.fromkeys(a for rule in self.rules for a in rule.measures.values()))
-        self.places = {aggregate: at for at, aggregate in enumerate(self.aggregates)}
+        self.aggregates = tuple(dict.fromkeys(a for rule in self.rules for a in rule.aggregates))
+        self.computed = tuple(each for rule in self.rules for each in rule.computed)
+        measures: tuple[Aggregate | Computed, ...] = (*self.aggregates, *self.computed)
+        self.places = {measure: at for at, measure in enumerate(measures)}
         self.called = {
             rule.called[name]: (self.places[rule.measures[name]], kind)
             for rule in self.rules
@@ -193,8 +221,8 @@ class GroupPlan:
     group_by: tuple[str, ...]
     versions: dict[str, tuple[RuleVersion, ...]]
     compiled: dict[tuple[str, int], CompiledRule]
-    measured: dict[str, tuple[Aggregate, FieldType]]
-    """Aggregates and their types, by their names in conditions."""
+    aggregates: frozenset[Aggregate]
+    """Those of the versions that run."""
     reach: int
     """How long before an event those may lie that a rule which may still run depends on, in µs."""
     of_rows: int = 0
@@ -239,8 +267,7 @@ class GroupPlan:
     @property
     def fields(self) -> set[str]:
         """The fields that its aggregates read."""
-        aggregates = (aggregate for aggregate, _ in self.measured.values())
-        return {a.field for a in aggregates if a.field is not None and not a.function.spec.takes_rows}
+        return {a.field for a in self.aggregates if a.field is not None and not a.function.spec.takes_rows}
 
 
 @dataclass(frozen=True)
@@ -343,7 +370,7 @@ def _group_plan(
         group_by,
         versions,
         running,
-        measured={r.called[n]: (r.measures[n], kind) for r in running.values() for n, kind in r.types.items()},
+        aggregates=frozenset(aggregate for r in running.values() for aggregate in r.aggregates),
         reach=max((widest(v.rule) for v in kept), default=0),
         of_rows=max((unfolded(v.rule) for v in kept), default=0),
         folds=_folds(fit),
@@ -354,7 +381,7 @@ def _folds(rules: Iterable[CompiledRule]) -> dict[Fold, int]:
     """What rules of one group-by need of steps, and the widest window over each, in µs."""
     folds: dict[Fold, int] = {}
     for compiled in rules:
-        for aggregate in compiled.measures.values():
+        for aggregate in compiled.aggregates:
             if aggregate.window.resolution:
                 fold = Fold.of(compiled.rule.group_by, aggregate)
                 folds[fold] = max(folds.get(fold, 0), aggregate.window.over + fold.resolution)
@@ -388,7 +415,7 @@ def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, 
 def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     rule = version.rule
     predicates: dict[str, Predicate] = {}
-    for name, measure in rule.measures.items():
+    for name, measure in rule.aggregates.items():
         for used in (measure.field, *measure.per):
             if used is not None and used not in stream.fields:
                 problem = Problem(f"measures.{name}", used, f"stream {stream.name} has no field {used!r}")
@@ -413,8 +440,17 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         counted = key(rule.where, measure.where, IN_TIME if step else None, field=measure.field)
         return Aggregate(measure.function, measure.field, counted, window)
 
-    measures = {name: aggregate(measure) for name, measure in rule.measures.items()}
     types = measure_types(rule, stream)
-    called = {name: aggregate.name for name, aggregate in measures.items()}
-    when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when", names=called)
+    columns = {**stream.fields, **types}
+    found: dict[str, Aggregate | Computed] = {name: aggregate(measure) for name, measure in rule.aggregates.items()}
+    called = {name: measure.name for name, measure in found.items()}
+    for name, text in in_order(rule.computed).items():
+        where = f"rule {rule.id}: measures.{name}"
+        value = compile_value(text, columns, where=where, names=called, strict=False)
+        called[name] = f"$={[rule.id, version.version, name]!r}"
+        inner = (found[read] for read, name_of in called.items() if name_of in value.columns)
+        reads = value.columns.union(*(each.reads for each in inner if isinstance(each, Computed)))
+        found[name] = Computed(called[name], value, types[name], reads)
+    measures = {name: found[name] for name in rule.measures}
+    when = compile_predicate(rule.when, columns, where=f"rule {rule.id}: when", names=called)
     return CompiledRule(version, key(rule.where), measures, types, called, when, predicates)

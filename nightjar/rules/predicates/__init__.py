@@ -24,7 +24,7 @@ from nightjar.rules.predicates.analysis import MAX_WEIGHT, analyse
 from nightjar.rules.predicates.comparisons import Columns, Numbers, Truth
 from nightjar.rules.predicates.compilation import columns_of, compile_node
 from nightjar.rules.predicates.compilation import compile_value as value_of
-from nightjar.rules.predicates.eager import Term, term, truth
+from nightjar.rules.predicates.eager import Eager, Term, eager, term, truth
 from nightjar.rules.predicates.impossible import impossibilities
 from nightjar.rules.predicates.nodes import BOOLEAN, Node, Op, Type, renamed
 from nightjar.rules.predicates.parsing import FUNCTIONS, MAX_DEPTH, MAX_TEXT, parse
@@ -44,6 +44,7 @@ __all__ = [
     "Truth",
     "Value",
     "check_predicate",
+    "check_value",
     "compile_predicate",
     "compile_value",
     "impossible_parts",
@@ -89,19 +90,54 @@ class Value:
     expression: pl.Expr
     type: Type
     columns: frozenset[str]
+    at_once: Eager | None
+    """The same without Polars' planning, where that is possible."""
+
+    def of(self, columns: Columns, rows: int) -> pl.Series:
+        """The values, one element per row."""
+        if self.at_once is not None:
+            with np.errstate(all="ignore"):  # NULLs are calculated too
+                found = self.at_once(columns)
+        else:
+            read = [columns[name].alias(name) for name in sorted(self.columns)]
+            frame = pl.DataFrame(read or [pl.Series([None] * rows)])
+            found = frame.select_seq(self.expression.alias("")).to_series()
+        # a constant, or one that Polars has made of equal rows
+        return found if len(found) == rows else found.new_from_index(0, rows)
 
 
 @lru_cache(maxsize=1024)
-def _value(text: str, columns: tuple[tuple[str, FieldType], ...], where: str) -> Value:
+def _value(
+    text: str, columns: tuple[tuple[str, FieldType], ...], where: str, names: tuple[tuple[str, str], ...], strict: bool
+) -> Value:
     source = Source(text, where)
-    root = analyse(parse(source, dict(columns), strict=True), source, dict(columns), condition=False)
-    assert root is not None  # noqa: S101  every column has a type
-    return Value(value_of(root), root.type, columns_of(root))
+    analysed = analyse(parse(source, dict(columns), strict=strict), source, dict(columns), condition=False)
+    assert analysed is not None  # noqa: S101  every column has a type
+    root = renamed(analysed, dict(names))
+    return Value(value_of(root), root.type, columns_of(root), eager(root))
 
 
-def compile_value(text: str, columns: Mapping[str, FieldType], *, where: str = "") -> Value:
-    """The expression in `text` over columns of declared types. Raises PredicateError."""
-    return _value(text, tuple(columns.items()), where)
+def compile_value(
+    text: str,
+    columns: Mapping[str, FieldType],
+    *,
+    where: str = "",
+    names: Mapping[str, str] | None = None,
+    strict: bool = True,
+) -> Value:
+    """The expression in `text` over columns of declared types; where, names: as of `compile_predicate`; strict: as of
+    `check_predicate`. Raises PredicateError."""
+    return _value(text, tuple(columns.items()), where, tuple((names or {}).items()), strict)
+
+
+def check_value(
+    text: str, columns: Mapping[str, FieldType], *, where: str = "", unknown: Container[str] = (), strict: bool = True
+) -> Type | None:
+    """The type of an expression, None if it depends on `unknown` columns; raises as `check_predicate`."""
+    source = Source(text, where)
+    tree = parse(source, _Names(columns, unknown), strict=strict)
+    root = analyse(tree, source, columns, unknown, condition=False)
+    return None if root is None else root.type
 
 
 def check_predicate(

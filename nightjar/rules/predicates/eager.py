@@ -20,7 +20,7 @@ from nightjar.rules.predicates.doubles import divide, to_double
 from nightjar.rules.predicates.nodes import Family, Node, Op
 
 Term = Callable[[Columns], Truth]
-Value = Callable[[Columns], pl.Series]
+Eager = Callable[[Columns], pl.Series]
 
 _PLAIN = {Op.COLUMN, Op.LITERAL, Op.AND, Op.OR, Op.NOT, Op.TO_DOUBLE, Op.DIV, Op.RESCALE, *BINARY}
 _DTYPES = {Family.TIMESTAMP: pl.Int64, Family.DOUBLE: pl.Float64, Family.STRING: pl.String, Family.BOOLEAN: pl.Boolean}
@@ -38,6 +38,11 @@ def term(node: Node) -> Term | None:
     return lambda columns: truth(value(columns))
 
 
+def eager(node: Node) -> Eager | None:
+    """From columns to the node's values, one per row or a single one; None if Polars must plan it."""
+    return _eager(node) if _is_plain(node) else None
+
+
 def truth(found: pl.Series) -> Truth:
     """Where a column of booleans is true."""
     if not found.any():
@@ -49,7 +54,7 @@ def _is_plain(node: Node) -> bool:
     return node.op in _PLAIN and node.type.family is not Family.NULL and all(map(_is_plain, node.args))
 
 
-def _eager(node: Node) -> Value:
+def _eager(node: Node) -> Eager:
     """From columns to the node's values, one per row; a single value if the node reads no column."""
     args = [_eager(arg) for arg in node.args]
     match node.op:
@@ -80,12 +85,12 @@ def _eager(node: Node) -> Value:
             return lambda columns: apply(left(columns), right(columns))
 
 
-def _constant(node: Node, *, wide: bool) -> Value:
+def _constant(node: Node, *, wide: bool) -> Eager:
     value = pl.Series([node.value], dtype=_DTYPES.get(node.type.family, exact_dtype(wide=wide)))
     return lambda _: value
 
 
-def _at_width(node: Node, built: Value, *, wide: bool) -> Value:
+def _at_width(node: Node, built: Eager, *, wide: bool) -> Eager:
     """`built`, the node's values, in the width that another node needs."""
     if node.is_literal:
         return _constant(node, wide=wide)
