@@ -108,7 +108,7 @@ def windows_of(found: Explanation) -> list[Window]:
         return []
     times, kinds = [microseconds(at) for at in rows.get_column(stream.event_time)], kinds_of(found)
     lengths: dict[int, list[str]] = {}
-    for name, measure in rule.measures.items():
+    for name, measure in rule.aggregates.items():
         lengths.setdefault(measure.reach, []).append(name)
     if not lengths:  # the event alone decides
         lengths[0] = []
