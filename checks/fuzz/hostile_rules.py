@@ -16,6 +16,7 @@ import yaml
 
 from nightjar.rules.documents import MAX_BYTES
 from nightjar.rules.functions import Function
+from nightjar.rules.measures import Measure
 from nightjar.rules.predicates import FUNCTIONS, MAX_DEPTH, MAX_TEXT
 from nightjar.rules.predicates.analysis import MAX_WILDCARDS
 from nightjar.rules.streams import Stream
@@ -195,11 +196,11 @@ class HostileRules:
         if rng.random() < 0.2:
             measure |= {"per": [rng.choice(list(fields))], "excluding_current": rng.random() < 0.5}
         if not good and rng.random() < 0.6:
-            options = ("over", "episode", "per", "where", "since", "until", "excluding_current", "resolution")
+            options = [name for name in Measure.model_fields if name not in ("function", "field")]
             key = rng.choice((*options, "function", "field", "median", function))
             measure[key] = (
                 rng.choice(_DURATIONS)
-                if key in ("over", "episode") and rng.random() < 0.7
+                if key in ("over", "delay", "episode") and rng.random() < 0.7
                 else self._one((*_VALUES, *_NAMES, self._fields()))
             )
         return measure

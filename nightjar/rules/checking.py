@@ -34,7 +34,7 @@ MAX_MEASURES = 64
 # As many as a person fixes at once. All problems of a rule must fit in one Kafka record.
 MAX_PROBLEMS = 50
 
-_MEASURE_OPTIONS = ("over", "episode", "until", "where", "per", "excluding_current", "since", "resolution")
+_MEASURE_OPTIONS = tuple(name for name in Measure.model_fields if name not in ("function", "field"))
 _EXAMPLES = {
     "id": "Lower-case letters, digits, '.', '_' and '-', at most 100, as in card-velocity",
     "stream": "Name a declared stream",
@@ -44,11 +44,13 @@ _EXAMPLES = {
     "when": 'Write a condition, as in "spent > 500"',
     "where": 'Write a condition, as in "amount > 0"',
     "over": "Write the window's length, as in over: 1h",
+    "delay": "Write how long before the event the window ends, as in delay: 7d",
     "episode": "Write the episode's length, as in episode: 10m",
     "until": "Write a condition, as in \"status = 'SUCCESS'\"",
     "per": "List the fields, as in [ip]",
     "since": "Write a condition, as in \"status = 'SUCCESS'\"",
     "excluding_current": "Write true or false",
+    "excluding_start": "Write true or false",
     "resolution": "Write a length of time, as in resolution: 1m",
     "reset_after_alert": "Write true or false",
     "description": "Write text, at most 4096 characters",

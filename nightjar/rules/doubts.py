@@ -25,7 +25,8 @@ def doubts(rule: Rule, stream: Stream) -> list[Problem]:
     kinds, least = {**stream.fields, **measure_types(rule, stream)}, dict[str, int]()
     for name, measure in rule.aggregates.items():
         if measure.function.spec.counts:
-            every = measure.field is None and measure.where is None and not measure.excluding_current
+            excluding = measure.excluding_current or measure.delay
+            every = measure.field is None and measure.where is None and not excluding
             least[name] = int(every)  # the current event counts itself
     of_both = impossible_parts([rule.when, *([] if rule.where is None else [rule.where])], kinds, least)
     known = {problem.message for problem in found}

@@ -29,6 +29,17 @@ MAX_LISTED = 100
 # The functions that may have a resolution, and those that take `*`.
 _FOLDING = [function for function in Function if function.spec.family is not None]
 _OF_ROWS = ", ".join(function for function in Function if function.spec.takes_rows)
+_SINGLE_EVENTS = "which looks at single events"
+# Why an option does not go with another one, by both; the first of them is refused.
+_APART = {
+    ("excluding_current", "delay"): "has no meaning with delay, whose window ends before the current event",
+    ("since", "episode"): "does not go with an episode. Write until: what ends the episode",
+    ("resolution", "episode"): "does not go with an episode, whose begin is not rounded",
+    ("resolution", "since"): f"does not go with since, {_SINGLE_EVENTS}",
+    ("resolution", "per"): f"does not go with per, {_SINGLE_EVENTS}",
+    ("resolution", "delay"): "does not go with delay, whose window ends within a step",
+    ("resolution", "excluding_start"): "does not go with excluding_start, as its window begins with a whole step",
+}
 
 
 class Measure(BaseModel):
@@ -48,6 +59,14 @@ class Measure(BaseModel):
             f"{format_duration(MAX_OVER)}. Both ends are included. Not with `episode`."
         ),
     ]
+    delay: Annotated[
+        Duration | None,
+        Field(
+            description="How long before the current event the window ends, end included: `over: 30d` with `delay: 7d` "
+            f"holds the 30 days up to a week ago. At most {format_duration(MAX_OVER)} less `over`. Not with "
+            "`excluding_current`, `episode` or `resolution`."
+        ),
+    ] = None
     episode: Annotated[
         Duration | None,
         Field(
@@ -69,6 +88,14 @@ class Measure(BaseModel):
     ] = ()
     excluding_current: Annotated[
         bool, Field(strict=True, description="`true`: the current event itself does not count.")
+    ] = False
+    excluding_start: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="`true`: an event exactly `over` before the window's end does not count. Not with `episode` or "
+            "`resolution`.",
+        ),
     ] = False
     since: Annotated[
         str | None, Field(description="Only events after the latest earlier event that meets it count.")
@@ -111,6 +138,8 @@ class Measure(BaseModel):
         if Function(named[0]).spec.is_before:
             if "excluding_current" in rest:
                 raise ValueError(f"{named[0]} never has the current event. Leave excluding_current out")
+            if "delay" in rest:
+                raise ValueError(f"{named[0]} does not go with delay, which ends before the current event. Write last")
             rest["excluding_current"] = True
         length = "episode" if "episode" in rest else "over"
         if length in rest and rest[length] is None:
@@ -129,6 +158,34 @@ class Measure(BaseModel):
             raise ValueError(f"{found} is not a valid {what}. Write more than 0 and at most {format_duration(most)}")
         return length
 
+    @field_validator("delay")
+    @classmethod
+    def _within_reach(cls, delay: int | None, info: ValidationInfo) -> int | None:
+        if delay is None or "over" not in info.data:
+            return delay
+        over = info.data["over"]
+        if over is None:
+            raise ValueError("is of a window with over. Write over: 30d, or leave delay out")
+        if not 0 < delay <= MAX_OVER - over:
+            found, most = format_duration(delay), format_duration(MAX_OVER)
+            raise ValueError(f"{found} is not a valid delay. Write more than 0, and with over at most {most}")
+        return delay
+
+    @field_validator("excluding_start")
+    @classmethod
+    def _of_over(cls, excluding: bool, info: ValidationInfo) -> bool:
+        if excluding and info.data.get("over", 1) is None:
+            raise ValueError("is of a window with over. Leave it out")
+        return excluding
+
+    @field_validator("excluding_current", "since", "resolution")
+    @classmethod
+    def _together(cls, value: Any, info: ValidationInfo) -> Any:
+        for (option, other), why in _APART.items():
+            if option == info.field_name and value and info.data.get(other):
+                raise ValueError(why if ". " in why else f"{why}. Leave one of them out")
+        return value
+
     @field_validator("episode")
     @classmethod
     def _alone(cls, episode: int | None, info: ValidationInfo) -> int | None:
@@ -136,14 +193,11 @@ class Measure(BaseModel):
             raise ValueError("stands beside over. A measure has one of them")
         return episode
 
-    @field_validator("until", "since")
+    @field_validator("until")
     @classmethod
-    def _fitting(cls, condition: str | None, info: ValidationInfo) -> str | None:
-        has_episode = info.data.get("episode") is not None
-        if condition is not None and info.field_name == "until" and "episode" in info.data and not has_episode:
+    def _of_episode(cls, condition: str | None, info: ValidationInfo) -> str | None:
+        if condition is not None and "episode" in info.data and info.data["episode"] is None:
             raise ValueError("belongs to an episode. Write episode: 10m instead of over")
-        if condition is not None and info.field_name == "since" and has_episode:
-            raise ValueError("does not go with an episode. Write until: what ends the episode")
         return condition
 
     @field_validator("resolution")
@@ -151,11 +205,6 @@ class Measure(BaseModel):
     def _foldable(cls, resolution: int | None, info: ValidationInfo) -> int | None:
         if resolution is None:
             return None
-        if info.data.get("episode") is not None:
-            raise ValueError("does not go with an episode, whose begin is not rounded. Leave one of them out")
-        for option in ("since", "per"):
-            if info.data.get(option):
-                raise ValueError(f"does not go with {option}, which looks at single events. Leave one of them out")
         function = info.data.get("function")
         if function is not None and function.spec.family is None:
             raise ValueError(f"does not go with {function}, which needs every event. It is for {', '.join(_FOLDING)}")
@@ -175,12 +224,14 @@ class Measure(BaseModel):
         """How long before an event those may lie that its value at the event depends on, µs."""
         if self.episode is not None:
             return self.length * EPISODE_REACH
-        return self.length + (self.resolution or 0)
+        return self.length + (self.delay or 0) + (self.resolution or 0)
 
     @model_serializer
     def _written_form(self) -> dict[str, Any]:
         written: dict[str, Any] = {self.function.value: "*" if self.field is None else self.field}
         written["over" if self.episode is None else "episode"] = format_duration(self.length)
+        if self.delay is not None:
+            written["delay"] = format_duration(self.delay)
         if self.until is not None:
             written["until"] = self.until
         if self.where is not None:
@@ -189,6 +240,8 @@ class Measure(BaseModel):
             written["per"] = list(self.per)
         if self.excluding_current and not self.function.spec.is_before:
             written["excluding_current"] = True
+        if self.excluding_start:
+            written["excluding_start"] = True
         if self.since is not None:
             written["since"] = self.since
         if self.resolution is not None:

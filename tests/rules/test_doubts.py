@@ -111,6 +111,12 @@ def test_what_may_hold_is_left_alone(when: str) -> None:
     assert reasons(when) == []
 
 
+def test_a_delayed_window_may_be_empty() -> None:
+    """The current event is not in it."""
+    measures = {"n": {"count": "*", "over": "1h", "delay": "1h"}}
+    assert reasons("n = 0", measures=measures) == []
+
+
 def test_what_ends_an_episode_is_looked_at_too() -> None:
     """An episode that nothing ends early is hardly meant."""
     measures = {"n": {"count": "*", "episode": "1h", "until": "HOUR(event_time) = 25"}}

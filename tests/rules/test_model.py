@@ -118,9 +118,11 @@ def _optional(draw: Callable[[Any], Any], measure: dict[str, Any]) -> dict[str, 
         "where": CONDITIONS,
         "since": CONDITIONS,
         "per": st.just(["terminal_id"]),
-        **({} if "previous" in measure else {"excluding_current": st.just(value=True)}),
+        "excluding_start": st.just(value=True),
     }
-    return measure | {name: draw(values) for name, values in options.items() if draw(st.booleans())}
+    others = ({"delay": "1ms"}, {"delay": "0.5h"}, {"excluding_current": True})
+    one = draw(st.sampled_from(({}, *([] if "previous" in measure else others))))
+    return measure | one | {name: draw(values) for name, values in options.items() if draw(st.booleans())}
 
 
 @st.composite
@@ -129,11 +131,12 @@ def rules(draw: Callable[[Any], Any]) -> dict[str, Any]:
     measures = {}
     for name in draw(st.lists(st.sampled_from(["a", "b", "spent", "count", "last"]), unique=True, max_size=4)):
         function = draw(st.sampled_from(sorted(TAKES)))
-        over = f"{draw(st.integers(1, 400))}{draw(st.sampled_from(['ms', 's', 'm', 'h', 'd']))}"
+        over = f"{draw(st.integers(1, 399))}{draw(st.sampled_from(['ms', 's', 'm', 'h', 'd']))}"
         measures[name] = _optional(draw, {function: draw(st.sampled_from(TAKES[function])), "over": over})
         if "since" not in measures[name] and draw(st.booleans()):
             measures[name] |= {"episode": "90s", "until": draw(CONDITIONS)}
-            del measures[name]["over"]
+            for option in ("over", "delay", "excluding_start"):
+                measures[name].pop(option, None)
     group_by = draw(st.lists(st.sampled_from(FIELDS), unique=True, max_size=3))
     rule = {"id": "r.1", "stream": "transactions", "group_by": group_by, "measures": measures, "when": "amount > 1"}
     if draw(st.booleans()):
@@ -267,6 +270,36 @@ def test_a_mistake_names_its_place_and_the_remedy(changes: dict[str, Any], place
         ({"count": "*", "over": "1h", "until": "amount > 1"}, "measures.m.until", "to an episode", "episode: 10m"),
         ({"count": "*", "episode": "1h", "since": "amount > 1"}, "measures.m.since", "not go with", "Write until"),
         ({"count": "*", "episode": "1h", "until": "amonut > 1"}, "measures.m.until", "amonut", "amount"),
+        ({"count": "*", "over": "1h", "delay": "0s"}, "measures.m.delay", "0s is not a valid delay", "more than 0"),
+        ({"count": "*", "over": "1h", "delay": "400d"}, "measures.m.delay", "400d is not a", "with over at most 400d"),
+        ({"count": "*", "over": "1h", "delay": 7}, "measures.m.delay", "7 is not a duration", "units ms, s, m, h, d"),
+        ({"count": "*", "over": "1h", "delay": [7]}, "measures.m.delay", "[7] is not a duration", "units ms"),
+        ({"count": "*", "episode": "1h", "delay": "7d"}, "measures.m.delay", "a window with over", "leave delay out"),
+        (
+            {"count": "*", "over": "1h", "delay": "7d", "excluding_current": True},
+            "measures.m.excluding_current",
+            "has no meaning with delay",
+            "Leave one",
+        ),
+        (
+            {"count": "*", "over": "1h", "delay": "7d", "resolution": "1m"},
+            "measures.m.resolution",
+            "not go with delay",
+            "Leave one of them out",
+        ),
+        (
+            {"count": "*", "over": "1h", "excluding_start": True, "resolution": "1m"},
+            "measures.m.resolution",
+            "not go with excluding_start",
+            "Leave one of them out",
+        ),
+        (
+            {"count": "*", "episode": "1h", "excluding_start": True},
+            "measures.m.excluding_start",
+            "a window with over",
+            "Leave it out",
+        ),
+        ({"count": "*", "over": "1h", "excluding_start": 1}, "measures.m.excluding_start", "is 1", "true or false"),
         ({"count": "*", "over": "1h", "resolutoin": "1m"}, "measures.m.resolutoin", "not an option", "resolution?"),
         ({"count": "*", "over": "1h", "resolution": "2h"}, "measures.m.resolution", "2h is not a valid", "at least 1s"),
         ({"count": "*", "over": "1h", "resolution": "9ms"}, "measures.m.resolution", "9ms is not a", "at least 1s"),

@@ -33,6 +33,12 @@ def test_a_rule_with_an_episode_retains_four_times_its_length() -> None:
     assert retained(parse_rule(rule_to_mapping(rule()) | {"measures": measures}, STREAMS), 1000) == 8000
 
 
+def test_a_delay_retains_its_own_length_too() -> None:
+    """S16.1."""
+    measures = {"n": {"count": "*", "over": "30d", "delay": "7d"}}
+    assert retained(parse_rule(rule_to_mapping(rule()) | {"measures": measures}, STREAMS), 1000) == 37_000
+
+
 def test_a_resolution_retains_steps_instead_of_events() -> None:
     """S14.3: of one group; the window begins with a whole step, so it reaches one further."""
     measures = {"n": {"count": "*", "over": "90d", "resolution": "1h"}, "m": {"count": "*", "over": "2d"}}

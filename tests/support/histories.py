@@ -98,6 +98,7 @@ _FUNCTIONS = {
 _FOLDING = ("count", "sum", "avg", "stddev", "min", "max")
 _SUMMING = ("sum", "avg", "stddev")
 OVERS = ("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m")
+_DELAYS = ("1s", "1s", "500ms", "3s", "8s", "30s")
 _RESOLUTIONS = ("1s", "2s", "7s", "30s", "1m")
 _RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double", "values": "string"}
 
@@ -148,6 +149,8 @@ class _Window:
     episode: bool
     until: Predicate | None
     resolution: str | None
+    delay: str | None = None
+    excluding_start: bool = False
 
 
 @st.composite
@@ -172,14 +175,19 @@ def _windows(draw: st.DrawFn, stream: Stream, overs: tuple[str, ...], *, foldabl
     per = draw(_keys(stream, 2)) if draw(st.integers(0, 2)) == 2 else ()
     fine = [step for step in _RESOLUTIONS if parse_duration(step) <= parse_duration(over)]
     may_fold = foldable and fine and not (episode or reset or per)
+    resolution = draw(st.sampled_from(fine)) if may_fold and draw(st.booleans()) else None
+    sliding = not (episode or resolution)
+    delay = draw(st.sampled_from(_DELAYS)) if sliding and draw(st.integers(0, 3)) == 3 else None
     return _Window(
         over,
         None if episode else reset,
         per,
-        draw(st.booleans()),
+        delay is None and draw(st.booleans()),
         episode,
         reset if episode else None,
-        draw(st.sampled_from(fine)) if may_fold and draw(st.booleans()) else None,
+        resolution,
+        delay,
+        sliding and draw(st.integers(0, 3)) == 3,
     )
 
 
@@ -190,6 +198,8 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     possible = [f for f, accepted in _FUNCTIONS.items() if accepted & set(fields.values())]
     if window.resolution:
         possible = [f for f in possible if f in _FOLDING]
+    if window.delay:
+        possible = [f for f in possible if f != "previous"]
     function = draw(st.sampled_from(possible))
     accepted = _FUNCTIONS[function] - ({"double"} if window.resolution and function in _SUMMING else set())
     fitting = [name for name, kind in fields.items() if kind in accepted]
@@ -208,8 +218,12 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         written["per"] = list(window.per)
     if window.excluding_current and function != "previous":
         written["excluding_current"] = True
+    if window.excluding_start:
+        written["excluding_start"] = True
     if window.resolution:
         written["resolution"] = window.resolution
+    if window.delay:
+        written["delay"] = window.delay
     measure = Measure(
         function,
         name,
@@ -223,6 +237,8 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         window.until.test if window.until else NEVER,
         parse_duration(window.resolution) if window.resolution else 0,
         where.sql if where else None,
+        parse_duration(window.delay) if window.delay else 0,
+        window.excluding_start,
     )
     return written, measure, result_kind(measure, stream).value
 

@@ -57,7 +57,7 @@ BEGIN = 300 * SECOND  # of every run
 MIDNIGHT = 20_900 * DAY
 # Of so many alerts of a run the explanation is compared.
 _EXPLAINED = 4
-_DURATIONS = ("over", "episode", "resolution", "mute")
+_DURATIONS = ("over", "delay", "episode", "resolution", "mute")
 
 
 def stretched(run: Run, before: int) -> Run:
@@ -106,7 +106,12 @@ def _longer(written: Any) -> Any:
 
 def _longer_version(version: Version, effective: int) -> Version:
     def longer(measure: Measure) -> Measure:
-        return replace(measure, over=measure.over * FACTOR, resolution=measure.resolution * FACTOR)
+        return replace(
+            measure,
+            over=measure.over * FACTOR,
+            delay=measure.delay * FACTOR,
+            resolution=measure.resolution * FACTOR,
+        )
 
     measures = {name: longer(measure) for name, measure in version.measures.items()}
     return replace(version, effective=effective, mute=version.mute * FACTOR, measures=measures)

@@ -34,11 +34,13 @@ class Measure:
     until: Test = lambda event: False
     resolution: int = 0  # µs
     counts: str | None = None  # `where` as written
+    delay: int = 0  # µs
+    excluding_start: bool = False
 
     @property
     def reach(self) -> int:
         """How long before an event those may lie that the measure depends on."""
-        return 4 * self.over if self.episode else self.over + self.resolution
+        return 4 * self.over if self.episode else self.over + self.delay + self.resolution
 
 
 @dataclass
@@ -183,10 +185,12 @@ def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) 
     """What the measure looks at, of the events that it may count."""
     if measure.episode:
         return episode(measure, [e[setting.event_time] for e in seen], seen)
-    begins = event[setting.event_time] - measure.over
+    ends = event[setting.event_time] - measure.delay
+    begins = ends - measure.over
     if measure.resolution:
         begins -= begins % measure.resolution
-    return [e for e in seen if e[setting.event_time] >= begins]
+    held = [e for e in seen if begins <= e[setting.event_time] <= ends]
+    return [e for e in held if e[setting.event_time] > begins] if measure.excluding_start else held
 
 
 def episode(measure: Measure, times: list[int], seen: list[Event]) -> list[Event]:
@@ -366,7 +370,7 @@ def retained(setting: Setting, versions: list[Version], events: list[Event], at:
 
 def value(measure: Measure, event: Event, window: list[Event]) -> Any:
     if measure.since is not None:
-        resets = [i for i, other in enumerate(window[:-1]) if measure.since(other)]
+        resets = [i for i, other in enumerate(window) if other is not event and measure.since(other)]
         window = window[resets[-1] + 1 :] if resets else window
     counted = [
         other

@@ -91,7 +91,11 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
         if measure.where is not None:
             marks.append(f'coalesce(({measure.where}), FALSE) AS "{name} counts"')
         if measure.since is not None:
-            over = f"{'PARTITION BY ' + by if by else ''} {_EARLIER}"
+            earlier = _EARLIER
+            if measure.delay is not None:
+                frame = f"RANGE BETWEEN UNBOUNDED PRECEDING AND {measure.delay} PRECEDING"
+                earlier = f"ORDER BY {event_time} {frame}"
+            over = f"{'PARTITION BY ' + by if by else ''} {earlier}"
             resets.append(
                 f'coalesce(max(the_nth) FILTER (WHERE {measure.since}) OVER ({over}), 0) AS "{name} begins after"'
             )
@@ -120,11 +124,12 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
 def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
     """The measure over o, seen from e."""
     time = f'"{stream.event_time}"'
-    begins = f"e.{time} - {measure.length}"
+    ends = f"e.{time} - {measure.delay or 0}"
+    begins = f"{ends} - {measure.length}"
     if measure.resolution is not None:  # rounded down, also before 1970
         r = measure.resolution
         begins += f" - ((e.{time} - {measure.length}) % {r} + {r}) % {r}"
-    conditions = [f"o.{time} >= {begins}"]
+    conditions = [f"o.{time} {'>' if measure.excluding_start else '>='} {begins}", f"o.{time} <= {ends}"]
     conditions += [f'o."{field}" = e."{field}"' for field in measure.per]
     if measure.where is not None:
         conditions.append(f'o."{name} counts"')

@@ -50,9 +50,9 @@ class LongWindows:
         self._again_at: dict[int, int] = {}
 
     def answer(
-        self, timeline: Timeline, runs: Runs, low: Int64Array, found: Int64Array, flags: Mask
+        self, timeline: Timeline, runs: Runs, low: Int64Array, end: Int64Array, found: Int64Array, flags: Mask
     ) -> tuple[int, npt.NDArray[np.bool_]]:
-        """Answer about the rows of runs whose windows are long. low: where the window of each row begins.
+        """Answer about the rows of runs whose windows are long. low, end: where the window of each row begins and ends.
 
         Writes to found and flags as kernels.answers does. Returns how many answers exceed their types, and which rows
         of the runs are still to be answered.
@@ -60,15 +60,16 @@ class LongWindows:
         left = np.ones(runs.rows, np.bool_)
         overflown = 0
         firsts = runs.first[:-1]
-        for run in np.flatnonzero(runs.at[firsts] - low[firsts] >= LONG).tolist():
+        for run in np.flatnonzero(end[firsts] - low[firsts] >= LONG).tolist():
             first, last = int(runs.first[run]), int(runs.first[run + 1])
             rows = slice(first, last)
             if not _in_order(timeline, runs.at[rows], low[rows]):
                 continue
-            carrying = self._moved(timeline, int(runs.start[run]), runs.at[rows], low[rows])
+            group = int(timeline.store.codes(timeline.group_by)[timeline.rows[runs.at[first]]])
+            carrying = self._moved(timeline, group, int(runs.start[run]), low[rows], end[rows])
             if carrying is None:
                 continue
-            window = first, last, runs.at, low, self._own, *carrying.stretch
+            window = first, last, end, low, self._own, *carrying.stretch
             overflown += carried.answer(
                 carrying.state,
                 carrying.offsets,
@@ -84,24 +85,23 @@ class LongWindows:
             left[rows] = False
         return overflown, left
 
-    def _moved(self, timeline: Timeline, start: int, at: Int64Array, low: Int64Array) -> _Carried | None:
+    def _moved(self, timeline: Timeline, group: int, start: int, low: Int64Array, end: Int64Array) -> _Carried | None:
         """A stretch that all windows of a run begin in and end behind; None where there is none, or no room for it.
 
         start: the place where the group's rows begin.
         """
-        wanted = int(low[0]), int(at[0])
+        wanted = int(low[0]), int(end[0])
         rows = wanted[1] - wanted[0]
         if low[-1] > wanted[1]:
             return None
-        group = int(timeline.store.codes(timeline.group_by)[timeline.rows[at[0]]])
         moved = None
         known = self._carried.pop(group, None)
         if known is not None and _is_there(timeline, known, start, wanted):
-            moved = self._follow(timeline, known, at, low)
+            moved = self._follow(timeline, known, low, end)
         if moved is None and rows >= self._again_at.get(group, 0):
             # also where a window has outgrown the room that it was given
             empty = _Carried((wanted[0], wanted[0]), (-1, -1), *carried.states(self._asked, rows))
-            moved = self._follow(timeline, empty, at, low)
+            moved = self._follow(timeline, empty, low, end)
             if moved is None:
                 self._again_at[group] = 2 * rows
         if moved is None:
@@ -111,18 +111,18 @@ class LongWindows:
             del self._carried[next(iter(self._carried))]
         return moved
 
-    def _follow(self, timeline: Timeline, known: _Carried, at: Int64Array, low: Int64Array) -> _Carried | None:
+    def _follow(self, timeline: Timeline, known: _Carried, low: Int64Array, ends: Int64Array) -> _Carried | None:
         """The stretch moved on to the windows, if they are some way ahead; None where it has no room for them."""
         (begin, end), new = known.stretch, known.stretch
-        wanted = int(low[0]), int(at[0])
+        wanted = int(low[0]), int(ends[0])
         if (wanted[0] - begin) + (wanted[1] - end) > (wanted[1] - wanted[0]) // _AHEAD or low[-1] > end:
             new = wanted
         facts: tuple[Any, ...] = timeline.marks.all, timeline.narrow.all, timeline.wide.all
-        ahead = int(at[-1]) + 1 - new[1]
+        ahead = int(ends[-1]) + 1 - new[1]
         if not carried.move(known.state, known.offsets, self._asked, known.stretch, new, ahead, *facts):
             return None
-        ends = int(timeline.rows[new[0]]), int(timeline.rows[new[1] - 1])
-        return _Carried(new, ends, known.state, known.offsets)
+        at_ends = int(timeline.rows[new[0]]), int(timeline.rows[new[1] - 1])
+        return _Carried(new, at_ends, known.state, known.offsets)
 
 
 @cache

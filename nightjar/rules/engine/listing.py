@@ -17,16 +17,16 @@ from nightjar.rules.measures import MOST_LISTED
 class Listing:
     """The different values of one field over the windows of some rows.
 
-    window: store rows by place, the places of the rows to evaluate, where the window of each begins, and whether it
-    leaves out the row itself; marks: those by place, and the word and bit of the rows that count; values: facts by
-    place, and which of them is the field; order: which row of the evaluation each row to evaluate is, None where they
-    are in the same order.
+    window: store rows by place, the places of the rows to evaluate, where the window of each begins and ends, and
+    whether it leaves out the row itself; marks: those by place, and the word and bit of the rows that count; values:
+    facts by place, and which of them is the field; order: which row of the evaluation each row to evaluate is, None
+    where they are in the same order.
     """
 
     def __init__(
         self,
         store: EventStore,
-        window: tuple[Int32Array, Int64Array, Int64Array, bool],
+        window: tuple[Int32Array, Int64Array, Int64Array, Int64Array, bool],
         marks: tuple[Mask, int, int],
         values: tuple[npt.NDArray[Any], int],
         order: Int64Array | None,

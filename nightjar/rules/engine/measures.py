@@ -135,6 +135,14 @@ class _Walk:
         return placed
 
 
+class Stretches(NamedTuple):
+    """The windows of the rows to evaluate of a walk: where in it each begins and ends (see kernels.windows)."""
+
+    walk: _Walk
+    low: Int64Array
+    end: Int64Array
+
+
 class _Walks:
     """The windows of the rows of some runs, with everything shared that can be."""
 
@@ -142,28 +150,42 @@ class _Walks:
         self._timeline, self._masks, self._runs, self._after = timeline, masks, runs, after
         facts = timeline.marks.all, timeline.narrow.all, timeline.wide.all
         self._walk = _Walk(runs.first, timeline.rows, facts, runs.at, None)
-        self._lows: dict[Window, Int64Array] = {}
-        self._splits: dict[tuple[Window, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
+        self._found: dict[Window, Stretches] = {}
+        self._splits: dict[tuple[Window, tuple[str, ...]], Stretches] = {}
 
-    def _low(self, window: Window) -> Int64Array:
-        if window not in self._lows:
-            low = self._slid(window) if window.opens is None else self._opened(window, window.opens)
-            self._lows[window] = low if self._after is None else np.maximum(low, self._after)
-        return self._lows[window]
+    def _stretches(self, window: Window) -> Stretches:
+        if window not in self._found:
+            end = self._walk.at if not window.delay else self._delayed(window)
+            low = self._slid(window, end) if window.opens is None else self._opened(window, window.opens)
+            if self._after is not None:
+                low = np.maximum(low, self._after)
+            self._found[window] = Stretches(self._walk, np.minimum(low, end) if window.delay else low, end)
+        return self._found[window]
 
-    def _slid(self, window: Window) -> Int64Array:
+    def _delayed(self, window: Window) -> Int64Array:
+        """Where the window of each row ends, some time before it."""
+        walk = self._walk
+        end: Int64Array = windows.upper_bounds(
+            walk.first, self._runs.start, self._timeline.times, walk.at, window.delay
+        )
+        return end
+
+    def _slid(self, window: Window, end: Int64Array) -> Int64Array:
         """Where the sliding window of each row begins."""
         walk, timeline, store = self._walk, self._timeline, self._timeline.store
         begins = max(self._runs.horizon, self._runs.folded) if window.resolution else self._runs.horizon
         low: Int64Array = windows.lower_bounds(
-            walk.first, self._runs.start, timeline.times, walk.at, window.over, window.resolution, begins
+            walk.first, self._runs.start, timeline.times, walk.at, window.over + window.delay, window.resolution, begins
         )
         if window.since is not None:
             word, bit = self._masks[window.since]
+            if window.delay:
+                low = np.minimum(low, end)
             windows.after_reset(
                 walk.first,
                 walk.rows,
                 walk.at,
+                end,
                 timeline.marks.all,
                 timeline.marks[word],
                 bit,
@@ -197,22 +219,23 @@ class _Walks:
         )
         return low
 
-    def of(self, window: Window, whole: Window) -> tuple[_Walk, Int64Array]:
-        """A walk for the window, and where in it the window of each row to evaluate begins.
+    def of(self, window: Window, whole: Window) -> Stretches:
+        """A walk for the window, and the window of each row to evaluate in it.
 
         whole: the same window with every row between its ends.
         """
-        walk, low, per = self._walk, self._low(whole), window.per
+        found, per = self._stretches(whole), window.per
         if not per:
-            return walk, low
-        key = (whole, per)
+            return found
+        walk, low, key = found.walk, found.low, (whole, per)
         if key not in self._splits:
             store = self._timeline.store
             first, origin, at, low, order = windows.split_by_value(
                 walk.first, walk.rows, walk.at, low, store.codes(per), store.scratch(per)
             )
             marks, narrow, wide = (facts[origin] for facts in walk.facts)
-            self._splits[key] = _Walk(first, walk.rows[origin], (marks, narrow, wide), at, order), low
+            end = windows.ends_of_value(origin, at, low, found.end[order]) if window.delay else at
+            self._splits[key] = Stretches(_Walk(first, walk.rows[origin], (marks, narrow, wide), at, order), low, end)
         return self._splits[key]
 
 
@@ -276,33 +299,33 @@ def answer(
     listings: dict[int, Listing] = {}
     overflown = 0
     for question in asked.questions:
-        walk, low = walks.of(question.window, question.whole)
+        stretches = walks.of(question.window, question.whole)
+        walk = stretches.walk
         for at in question.listed:
-            listings[at] = _listing(timeline, masks, aggregates[at], walk, low)
+            listings[at] = _listing(timeline, masks, aggregates[at], stretches)
         if not question.aggregates:
             continue
         if runs.longest >= carried.LONG and walk.order is None and not question.folds:
-            found, flags, beyond = _answers_of_long(timeline, runs, question, walk, low)
+            found, flags, beyond = _answers_of_long(timeline, runs, question, stretches)
         else:
-            found, flags, beyond = _answers(timeline, runs, question, walk, low)
+            found, flags, beyond = _answers(timeline, runs, question, stretches)
             found, flags = walk.placed(found, runs.rows), walk.placed(flags, runs.rows)
         overflown += beyond
         tables |= zip(question.aggregates, zip(found, flags, strict=True), strict=False)
     return Answers(asked, tables, listings, overflown=overflown > 0)
 
 
-def _answers(
-    timeline: Timeline, runs: Runs, question: _Question, walk: _Walk, low: Int64Array
-) -> tuple[Int64Array, Mask, int]:
+def _answers(timeline: Timeline, runs: Runs, question: _Question, stretches: Stretches) -> tuple[Int64Array, Mask, int]:
     """The answers at every row of the walk and their flags, and how many of them exceed their types."""
-    store = timeline.store
+    store, walk = timeline.store, stretches.walk
     shape = len(question.aggregates) + 1, len(walk.at)  # the last row takes the answers that no aggregate needs
     found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
     beyond = answers.answers(
         walk.first,
         walk.rows,
         walk.at,
-        low,
+        stretches.low,
+        stretches.end,
         question.window.excluding_current,
         store.late,
         store.last_late,
@@ -318,13 +341,15 @@ def _answers(
 
 
 def _answers_of_long(
-    timeline: Timeline, runs: Runs, question: _Question, walk: _Walk, low: Int64Array
+    timeline: Timeline, runs: Runs, question: _Question, stretches: Stretches
 ) -> tuple[Int64Array, Mask, int]:
     """The same where some windows may be long, of a walk of all rows of the runs."""
     shape = len(question.aggregates) + 1, runs.rows
     found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
-    beyond, left = question.long.answer(timeline, runs, low, found, flags)
-    found[:, left], flags[:, left], others = _answers(timeline, runs, question, walk.of(left), low[left])
+    walk, low, end = stretches
+    beyond, left = question.long.answer(timeline, runs, low, end, found, flags)
+    rest = Stretches(walk.of(left), low[left], end[left])
+    found[:, left], flags[:, left], others = _answers(timeline, runs, question, rest)
     return found, flags, beyond + others
 
 
@@ -337,11 +362,12 @@ def _before(timeline: Timeline, runs: Runs, window: Window, folds: list[Fold]) -
     return held.before(runs.first, groups, timeline.times, runs.at, window.over, folds)
 
 
-def _listing(timeline: Timeline, masks: Masks, aggregate: Aggregate, walk: _Walk, low: Int64Array) -> Listing:
+def _listing(timeline: Timeline, masks: Masks, aggregate: Aggregate, stretches: Stretches) -> Listing:
     field = aggregate.field
     assert field is not None
+    walk, low, end = stretches
     marks, narrow, wide = walk.facts
     word, bit = masks[aggregate.mask]
     values = (wide, timeline.wide[field]) if field in timeline.wide else (narrow, timeline.narrow[field])
-    window = walk.rows, walk.at, low, aggregate.window.excluding_current
+    window = walk.rows, walk.at, low, end, aggregate.window.excluding_current
     return Listing(timeline.store, window, (marks, timeline.marks[word], bit), values, walk.order)

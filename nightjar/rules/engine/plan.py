@@ -37,6 +37,7 @@ class MaskKey(NamedTuple):
 class Window(NamedTuple):
     """The rows in a measure's window: `over` in µs; `since` as the rows that restart it.
 
+    delay: µs, how long before the current row it ends; it leaves that out then.
     resolution: µs, its start is rounded down to a multiple of it; 0 where it is not.
     An episode has the length `over`, and opens as the rows that may open it (None: no episode); `until` as the rows
     that close it.
@@ -49,6 +50,7 @@ class Window(NamedTuple):
     opens: MaskKey | None = None
     until: MaskKey | None = None
     resolution: int = 0
+    delay: int = 0
 
     @property
     def marks(self) -> tuple[MaskKey | None, ...]:
@@ -435,8 +437,11 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         since = None if measure.since is None else key(rule.where, measure.since)
         opens = None if measure.episode is None else key(rule.where, measure.where)
         until = None if measure.until is None else key(rule.where, measure.until)
-        step = measure.resolution or 0
-        window = Window(measure.length, since, measure.per, measure.excluding_current, opens, until, step)
+        step, delay = measure.resolution or 0, measure.delay or 0
+        # times are whole microseconds
+        length = measure.length - measure.excluding_start
+        excluding = measure.excluding_current or delay > 0
+        window = Window(length, since, measure.per, excluding, opens, until, step, delay)
         counted = key(rule.where, measure.where, IN_TIME if step else None, field=measure.field)
         return Aggregate(measure.function, measure.field, counted, window)
 

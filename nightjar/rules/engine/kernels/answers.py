@@ -102,6 +102,7 @@ def answers(
     rows,
     at,
     low,
+    end,
     excluding,
     late,
     last_late,
@@ -115,7 +116,7 @@ def answers(
     found,
     flags,
 ):
-    """Answer every asked[j] about the windows of the rows at at[k] from low[k] on (see windows.changes).
+    """Answer every asked[j] about the windows of the rows at at[k], from low[k] to before end[k] (see windows.changes).
 
     asked: int64 (questions, 8): a Computation's code, word and bit of the marks, kind and column of the facts, then the
     rows of found (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and
@@ -124,7 +125,7 @@ def answers(
     deviation. before[j]: int64 (rows, 8), what the windows hold besides (see kernels.steps); of one question without
     rows where they hold nothing. Returns how many answers exceed their types.
     """
-    changes = (run_first, *windows.changes(run_first, rows, at, low, excluding, late, last_late, arrivals))
+    changes = (run_first, *windows.changes(run_first, rows, at, low, end, excluding, late, last_late, arrivals))
     _fetch(changes[1], marks, narrow, wide, found[len(found) - 1])
     doubles = found.view(np.float64)
     wide_doubles = wide.view(np.float64)

@@ -254,14 +254,14 @@ def move(state, offsets, asked, old, new, ahead, marks, narrow, wide):
 
 @kernel
 def _totals(state, what, window, marks, word, bit, values, column, scale, to, found, doubles, flags):
-    first, last, at, low, own, a, b = window
+    first, last, end, low, own, a, b = window
     held = state.copy()
     s1, s2, total = np.zeros(3, np.int64), np.zeros(5, np.int64), np.zeros(7, np.int64)
     overflown = 0
     for k in range(first, last):
-        _total(held, what, 1, (b, at[k] + own), marks, word, bit, values, column)
+        _total(held, what, 1, (b, end[k] + own), marks, word, bit, values, column)
         _total(held, what, -1, (a, low[k]), marks, word, bit, values, column)
-        a, b = low[k], at[k] + own
+        a, b = low[k], end[k] + own
         n, high, low_word = held[0], held[1], held[2]
         if what == COUNT:
             found[to[0], k] = n
@@ -278,16 +278,16 @@ def _totals(state, what, window, marks, word, bit, values, column, scale, to, fo
 
 @kernel
 def _float_totals(state, what, window, marks, word, bit, values, column, to, doubles, flags):
-    first, last, at, low, own, a, b = window
+    first, last, end, low, own, a, b = window
     held = state.copy()
     limbs, squares = held[1 : 1 + LIMBS], held[1 + LIMBS :]
     scratch, words = np.zeros(LIMBS, np.int64), np.zeros(4, np.int64)
     total = np.zeros(SQUARES + 1, np.int64)
     overflown = 0
     for k in range(first, last):
-        _float_total(held, what, 1, (b, at[k] + own), marks, word, bit, values, column)
+        _float_total(held, what, 1, (b, end[k] + own), marks, word, bit, values, column)
         _float_total(held, what, -1, (a, low[k]), marks, word, bit, values, column)
-        a, b = low[k], at[k] + own
+        a, b = low[k], end[k] + own
         n = held[0]
         if what == DEVIATION:
             flags[to, k] = n > 1
@@ -302,16 +302,16 @@ def _float_totals(state, what, window, marks, word, bit, values, column, to, dou
 
 @kernel
 def _extremes(state, largest, window, marks, word, bit, values, column, out, some):
-    first, last, at, low, own, _, b = window
+    first, last, end, low, own, _, b = window
     deque, head, tail = state[_TABLE:], state[0], state[1]
     newest = np.int64(-1)  # the place of the extreme of the rows behind the stretch
     for k in range(first, last):
-        for p in range(b, at[k] + own):
+        for p in range(b, end[k] + own):
             if _counted(marks, p, word, bit) and (
                 newest < 0 or _beats(values[p, column], values[newest, column], largest)
             ):
                 newest = np.int64(p)
-        b = at[k] + own
+        b = end[k] + own
         while head < tail and deque[head] < low[k]:
             head += 1
         best = newest
@@ -323,31 +323,31 @@ def _extremes(state, largest, window, marks, word, bit, values, column, out, som
 
 @kernel
 def _ends(state, latest, window, marks, word, bit, values, column, out, some):
-    first, last, at, low, own, _, b = window
+    first, last, end, low, own, _, b = window
     p = state[0]
     for k in range(first, last):
-        end = at[k] + own
+        behind = end[k] + own
         if latest:
-            for q in range(b, end):
+            for q in range(b, behind):
                 if _counted(marks, q, word, bit):
                     p = q
-            b = end
+            b = behind
         else:
             p = max(p, low[k])
-            while p < end and not _counted(marks, p, word, bit):
+            while p < behind and not _counted(marks, p, word, bit):
                 p += 1
-        some[k] = low[k] <= p < end
+        some[k] = low[k] <= p < behind
         out[k] = values[p, column] if some[k] else 0
 
 
 @kernel
 def _distincts(state, window, marks, word, bit, values, column, out):
-    first, last, at, low, own, begin, behind = window
+    first, last, end, low, own, begin, behind = window
     a, b = begin, behind
     for k in range(first, last):
-        _occur(state, 1, (b, at[k] + own), marks, word, bit, values, column)
+        _occur(state, 1, (b, end[k] + own), marks, word, bit, values, column)
         _occur(state, -1, (a, low[k]), marks, word, bit, values, column)
-        a, b = low[k], at[k] + own
+        a, b = low[k], end[k] + own
         out[k] = state[0]
     _occur(state, 1, (begin, a), marks, word, bit, values, column)
     _occur(state, -1, (behind, b), marks, word, bit, values, column)
@@ -365,11 +365,11 @@ def _answer(state, what, window, marks, word, bit, values, column, out, some):
 
 @kernel
 def answer(state, offsets, asked, scales, window, marks, narrow, wide, found, flags):
-    """Answer every asked[j] about the windows of the rows at at[k] from low[k] on, for first <= k < last.
+    """Answer every asked[j] about windows from low[k] to before end[k], for first <= k < last.
 
-    window: first, last, at, low, whether the row itself is in its window (0 or 1), and the stretch of the states: its
-    first place and the place behind its last. All low[k] are in it, all at[k] behind it, and both ascend. found, flags
-    and the result: see answers.
+    window: first, last, end, low, whether the row at end[k] is in the window, too (0 or 1), and the stretch of the
+    states: its first place and the place behind its last. All low[k] are in it, all end[k] behind it, and both ascend.
+    found, flags and the result: see answers.
     """
     doubles, values_of_doubles = found.view(np.float64), wide.view(np.float64)
     overflown = 0

@@ -8,8 +8,8 @@ from nightjar.rules.engine.compiled import kernel
 
 
 @kernel
-def listed(rows, at, low, excluding, late, order, marks, word, bit, values, column, wanted, most):
-    """(found, kept, others) of the windows of the rows at at[wanted[i]], from low[wanted[i]] on (see windows.changes).
+def listed(rows, at, low, end, excluding, late, order, marks, word, bit, values, column, wanted, most):
+    """(found, kept, others) of the windows of the rows at at[wanted[i]] (see windows.changes).
 
     found: int64 (wanted, most), of which the first kept[i] are the values that appear first in window i; others[i]: how
     many other different values there are. A row counts where the bit of the word of its marks is set; values:
@@ -23,11 +23,11 @@ def listed(rows, at, low, excluding, late, order, marks, word, bit, values, colu
         k = wanted[i]
         if k < 0:
             continue
-        here = at[k]
+        own = order[rows[at[k]]]
         n = 0
         m = 0
-        for p in range(low[k], here + (not excluding)):
-            if not (marks[p, word] >> bit) & 1 or (late[rows[p]] and order[rows[p]] > order[rows[here]]):
+        for p in range(low[k], end[k] + (not excluding)):
+            if not (marks[p, word] >> bit) & 1 or (late[rows[p]] and order[rows[p]] > own):
                 continue
             value = np.int64(values[p, column])
             j = 0

@@ -4,7 +4,11 @@ A *walk* is an array of store rows in which every window is a stretch: the arena
 `per`, the rows that share one value, side by side. A *run* is a stretch of rows to evaluate, at least one, in (time,
 id) order. For each run the window of its first row is given as a stretch to fill, and for each row the changes from the
 window before: `at + 1` adds the row at walk index `at`, `-(at + 1)` removes it. So every rule about what a window holds
-(length, `since`, `excluding_current`, late rows) is here, and an aggregate knows only how to add and remove a row.
+(length, `delay`, `since`, `excluding_current`, late rows) is here, and an aggregate knows only how to add and remove a
+row.
+
+The window of the row at at[k] begins with the place low[k] and ends before the place end[k], and then with the row
+itself, if it is not excluded. But for windows with a `delay` end is at.
 """
 
 from __future__ import annotations
@@ -68,18 +72,33 @@ def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):
 
 
 @kernel
-def after_reset(run_first, rows, at, marks, word, bit, late, order, low):
-    """Raise low[k] past the latest earlier row that meets `since` (a bit of its marks) and that at[k]'s row may see."""
+def upper_bounds(run_first, run_start, times, at, delay):
+    """end[k]: the first place of the walk whose time is less than `delay` (µs, above 0) before the row at at[k]."""
+    end = np.empty(len(at), np.int64)
+    for r in range(len(run_first) - 1):
+        first, last = run_first[r], run_first[r + 1]
+        b = earliest(times, run_start[r], at[first], times[at[first]] - delay + 1)
+        for k in range(first, last):
+            while times[b] <= times[at[k]] - delay:
+                b += 1
+            end[k] = b
+    return end
+
+
+@kernel
+def after_reset(run_first, rows, at, end, marks, word, bit, late, order, low):
+    """Raise low[k] past the latest row of the window before at[k] that meets `since` (a bit of its marks) and that
+    at[k]'s row may see."""
     widest = 0
     for r in range(len(run_first) - 1):
-        widest = max(widest, at[run_first[r + 1] - 1] - low[run_first[r]])
+        widest = max(widest, end[run_first[r + 1] - 1] - low[run_first[r]])
     found = np.empty(widest + 1, np.int64)
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
         count = 0
         p = low[first]
         for k in range(first, last):
-            while p < at[k]:
+            while p < end[k]:
                 if (marks[p, word] >> bit) & 1:
                     found[count] = p
                     count += 1
@@ -197,6 +216,22 @@ def split_by_value(run_first, rows, at, low, codes, numbers):
 
 
 @kernel
+def ends_of_value(origin, at, low, end):
+    """Where windows end in a walk that `split_by_value` has made. end: where they end in the walk that was split."""
+    new_end = np.empty(len(at), np.int64)
+    for k in range(len(at)):
+        a, b = low[k], at[k]
+        while a < b:
+            middle = (a + b) >> 1
+            if origin[middle] < end[k]:
+                a = middle + 1
+            else:
+                b = middle
+        new_end[k] = a
+    return new_end
+
+
+@kernel
 def _visible(p, late, rank, base, seen):
     return not late or rank[p - base] < 0 or rank[p - base] < seen
 
@@ -209,8 +244,8 @@ def _longer(ops, needed):
 
 
 @kernel
-def changes(run_first, rows, at, low, excluding, late, last_late, order):
-    """(fill, begin, ops): the windows of the rows at at[k], from low[k] on, as the aggregates read them.
+def changes(run_first, rows, at, low, end, excluding, late, last_late, order):
+    """(fill, begin, ops): the windows of the rows at at[k], from low[k] to before end[k], as the aggregates read them.
 
     fill: int64 (runs, 2), the stretch of the first window of each run, without the row itself; begin: int64
     (rows + 1), where each row's changes start in ops (int32). A late row counts only for rows that arrived after it
@@ -235,16 +270,16 @@ def changes(run_first, rows, at, low, excluding, late, last_late, order):
                 oldest = min(oldest, order[rows[at[k]]])
         contended = 0
         if last_late > oldest:
-            for p in range(base, at[last - 1]):
+            for p in range(base, end[last - 1]):
                 if late[rows[p]] and order[rows[p]] > oldest:
                     contended += 1
         is_late = contended > 0
         if is_late:
             places = np.empty(contended, np.int64)
             arrivals = np.empty(contended, np.int64)
-            rank = np.full(at[last - 1] + 1 - base, -1, np.int64)
+            rank = np.full(end[last - 1] + 1 - base, -1, np.int64)
             j = 0
-            for p in range(base, at[last - 1]):
+            for p in range(base, end[last - 1]):
                 if late[rows[p]] and order[rows[p]] > oldest:
                     places[j] = p
                     arrivals[j] = order[rows[p]]
@@ -257,12 +292,12 @@ def changes(run_first, rows, at, low, excluding, late, last_late, order):
         # the window of the first row, as if it saw all contended rows
         seen = contended
         a = low[first]
-        b = at[first]
+        b = end[first]
         fill[r, 0] = a
         fill[r, 1] = b
         for k in range(first, last):
             begin[k] = n
-            here = at[k]
+            here = end[k]
             needed = n + (here - b) + abs(low[k] - a) + contended + 1
             if needed > len(ops):
                 ops = _longer(ops, needed)
@@ -284,7 +319,7 @@ def changes(run_first, rows, at, low, excluding, late, last_late, order):
                     n += 1
             # contended rows that the row before saw and this one does not, or the other way round
             if is_late:
-                s = order[rows[here]]
+                s = order[rows[at[k]]]
                 while seen > 0 and arrivals[seen - 1] > s:
                     seen -= 1
                     if a <= places[seen] < b:
