@@ -75,6 +75,7 @@ CONSTRUCTS = (
     ),
     Construct("episode", counted(episode="10m", where="amount > {n}"), counted(over="10m", where="amount > {n}")),
     Construct("resolution", counted(resolution="1m", where="amount > {n}"), counted(where="amount > {n}")),
+    Construct("delay", counted(delay="1h", where="amount > {n}"), counted(where="amount > {n}")),
     Construct("per", counted(per=["terminal_id"], where="amount > {n}"), counted(where="amount > {n}")),
     Construct("since", counted(since="amount > 150.{n}"), counted(where="amount <= 150.{n}")),
     Construct("reset_after_alert", counted(where="amount > {n}") | {"reset_after_alert": True}, where("amount > {n}")),
