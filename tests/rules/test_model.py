@@ -258,6 +258,7 @@ def test_a_mistake_names_its_place_and_the_remedy(changes: dict[str, Any], place
             "Use measures in when",
         ),
         ({"count": "*", "over": "1h", "excluding_current": 1}, "measures.m.excluding_current", "is 1", "true or false"),
+        ({"previous": "amount", "over": "1h", "delay": "1h"}, "measures.m", "not go with delay", "Write last"),
         (
             {"previous": "amount", "over": "1h", "excluding_current": False},
             "measures.m",
