@@ -40,7 +40,7 @@ class Pages:
 
     def stranger(self) -> httpx.Client:
         """Who has no token."""
-        return httpx.Client(base_url=self.address, trust_env=False)
+        return httpx.Client(base_url=self.address, trust_env=False, timeout=240)
 
     def get(self, path: str, code: int = 200) -> str:
         """What a reader gets."""
