@@ -26,9 +26,11 @@ def pages(
     from nightjar.pages.live import LiveAlerts
     from nightjar.pages.serving import LocalAccess, bound, server_of
     from nightjar.terminal.console import line
+    from nightjar.terminal.stages import announce_compiling
 
     context = Context()
     context.log_as_configured()
+    announce_compiling()
     reader = LakeReader(context.backfill(), lambda: OnKafka(context.settings))
     live = LiveAlerts(context.settings, context.streams)
     access = LocalAccess()
