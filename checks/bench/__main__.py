@@ -29,6 +29,7 @@ QUICK = {
     "hour": "--minutes 1 --window 0.2 --after 0.4 --rate 200",
     "drain": "--events 300000 --turns 1 --backlogs uniform",
     "formats": "--events 300000 --turns 1",
+    "format_sizes": "--events 5000",
     "start": "--rows 20000 --turns 1",
     "many_rules_job": "--count 50 --rate 200 --seconds 15 --turns 1",
     "priming": "--events 20000 --turns 1",

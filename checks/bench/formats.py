@@ -4,7 +4,7 @@
 
 As checks/bench/drain.py, with uniform keys: the job drains each backlog in turns. Records of the schemas have the same
 values as those of JSON: a text each for ids, a time in microseconds, an amount as decimal bytes (Avro) or text
-(Protobuf).
+(Protobuf). Before that the records are parsed alone, without Kafka and the job; there it is processor time.
 """
 
 from __future__ import annotations
@@ -13,20 +13,27 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from checks.bench.drain import turn
 from checks.bench.figures import emit, log_progress
 from checks.bench.pipeline import RULES, events, prepare
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.formats.encoding import Encoder
+from nightjar.formats.records import Records
+from nightjar.ingestion.parsing import parse_columns
 from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
 from nightjar.local.kafka import LocalKafka
 from nightjar.rules.streams import Stream, load_streams
 
 _SPREAD_US = 300_000_000
+# Records that are parsed alone, how often, and an arrival after all of them (µs).
+_PARSED, _PARSED_TURNS, _PARSED_AT = 50_000, 9, 4_000_000_000_000_000
 _AVRO = {
     "type": "record",
     "name": "Payment",
@@ -49,6 +56,7 @@ message Payment {
 }
 """
 _SCHEMAS = {"avro": ("payment.avsc", json.dumps(_AVRO)), "protobuf": ("payment.proto", _PROTOBUF)}
+FORMATS = ("json", *_SCHEMAS)
 _STREAM = """[streams.transactions]
 topic = "transactions-{form}"
 event_id = "transaction_id"
@@ -79,21 +87,43 @@ def declared(form: str, folder: Path) -> Path:
     return file
 
 
-def fill(settings: Settings, stream: Stream, count: int) -> None:
+def fill(settings: Settings, stream: Stream, count: int, compression: str | None = None) -> None:
     """Send the backlog in order of event time."""
+    with producer(settings, linger_ms=50, batch_size=256 * 1024, compression_type=compression) as client:
+        for key, value in encoded(stream, count):
+            client.send(stream.topic, key=key, value=value)
+
+
+def encoded(stream: Stream, count: int) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of the backlog's records."""
     encoder = Encoder(stream)
     began = time.time_ns() // 1000 - _SPREAD_US
-    with producer(settings, linger_ms=50, batch_size=256 * 1024) as client:
-        for number, (identifier, customer, terminal, amount) in enumerate(events(count, hot=0, seed=7)):
-            event: dict[str, Any] = {
-                "transaction_id": identifier.decode(),
-                "event_time": _text(began + number * _SPREAD_US // count),
-                "customer_id": customer,
-                "terminal_id": terminal,
-                "amount": amount,
-            }
-            value = encoder.encode(json.dumps(event).encode()).value
-            client.send(stream.topic, key=customer.encode(), value=value)
+    for number, (identifier, customer, terminal, amount) in enumerate(events(count, hot=0, seed=7)):
+        event: dict[str, Any] = {
+            "transaction_id": identifier.decode(),
+            "event_time": _text(began + number * _SPREAD_US // count),
+            "customer_id": customer,
+            "terminal_id": terminal,
+            "amount": amount,
+        }
+        yield customer.encode(), encoder.encode(json.dumps(event).encode()).value
+
+
+def parsing(files: Mapping[str, Path], turns: int) -> dict[str, list[float]]:
+    """Processor time of parsing a record (µs), a value for each turn."""
+    streams = {form: load_streams(file)["transactions"] for form, file in files.items()}
+    found: dict[str, list[float]] = {form: [] for form in files}
+    records = {
+        form: Records(pa.array([value for _, value in encoded(stream, _PARSED)]), pa.repeat(_PARSED_AT, _PARSED))
+        for form, stream in streams.items()
+    }
+    for _ in range(turns):
+        for form, stream in streams.items():
+            began = time.process_time()
+            parsed = parse_columns(records[form], stream)
+            found[form].append((time.process_time() - began) / _PARSED * 1e6)
+            assert not parsed.rejected
+    return found
 
 
 def _text(microseconds: int) -> str:
@@ -114,6 +144,9 @@ def main() -> None:
         with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as broker:
             prepare(broker.settings, publishing=True, rules=RULES)
             files = {form: declared(form, folder / f"declared-{form}") for form in found}
+            alone = parsing(files, _PARSED_TURNS)
+            for form in options.formats:
+                emit(f"parsing in {form}", "us/event", alone[form], "the same in JSON", alone["json"], goal=None)
             for form, file in files.items():
                 log_progress(f"sending {options.events:,} events in {form}")
                 settings = broker.settings.model_copy(update={"streams": file})

@@ -33,6 +33,7 @@ UNKNOWN, OTHER_FORMAT = 40, 50
 
 _ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "country", "type": "string"}]}
 _CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
+_TENTHS = {**_CENTS, "scale": 1}
 _AT = {"type": "long", "logicalType": "timestamp-micros"}
 
 
@@ -71,6 +72,9 @@ AVRO = {
         ("tags", ["null", {"type": "array", "items": "string"}]),
     ),
     4: _record(("id", "long"), ("at", "long"), ("amount", "double"), ("who", "bytes"), ("score", "long")),
+    5: _record(
+        ("id", "string"), ("at", _AT), ("amount", ["string", _TENTHS, "null"]), ("who", "string"), ("score", _CENTS)
+    ),
 }
 _PROTO = """syntax = "proto3";
 package shop;
@@ -113,6 +117,15 @@ message Payment {
   google.protobuf.Value score = 5;
   map<string, string> address = 6;
   bool flag = 7;
+}""",
+    # whose texts need not be UTF-8
+    14: """syntax = "proto2";
+message Payment {
+  required string id = 1;
+  optional int64 at = 2;
+  optional string amount = 3;
+  optional string who = 4 [default = "nobody"];
+  optional double score = 5;
 }""",
 }
 _FIELDS = {
@@ -269,7 +282,7 @@ class HostileFormats:
             case 2 if at < len(value):
                 value[at] ^= 1 << rng.randrange(8)
             case 3 if len(value) > 5:
-                value[1:5] = rng.choice((1, 2, 3, 4, 11, 12, 13, UNKNOWN, OTHER_FORMAT)).to_bytes(4, "big")
+                value[1:5] = rng.choice((1, 2, 3, 4, 5, 11, 12, 13, 14, UNKNOWN, OTHER_FORMAT)).to_bytes(4, "big")
             case _:
                 value = bytearray(rng.randbytes(rng.randrange(8)))
         return HostileRecord(bytes(value), made.key, made.headers)
@@ -277,7 +290,7 @@ class HostileFormats:
     # Avro
 
     def _avro(self) -> HostileRecord:
-        number = self._rng.choice((1, 1, 1, 2, 2, 3, 4))
+        number = self._rng.choice((1, 1, 1, 2, 2, 3, 4, 5))
         target = io.BytesIO()
         schema = self._schemas[number]
         fastavro.schemaless_writer(target, schema.physical, self._datum(AVRO[number]))
@@ -327,14 +340,14 @@ class HostileFormats:
     # Protobuf
 
     def _protobuf(self) -> HostileRecord:
-        number = self._rng.choice((11, 11, 12, 12, 13))
+        number = self._rng.choice((11, 11, 12, 12, 13, 14))
         schema = self._messages[number]
         indexes = (1,) if number == 12 else (0,)
         if self._rng.random() < 0.02:
             indexes = (0,)
         place = b"\0" if indexes == (0,) else bytes((2, 2 * indexes[0]))
         message = self._message(schema.message(None, indexes))
-        value = message.SerializeToString()
+        value = message.SerializePartialToString()
         return HostileRecord(b"\0" + number.to_bytes(4, "big") + place + value)
 
     def _message(self, kind: Descriptor) -> Message:
