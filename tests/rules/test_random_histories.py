@@ -11,9 +11,11 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nightjar.cases import check, read_case
 from nightjar.cases.simulate import simulate
+from nightjar.rules.engine import timeline
 from tests.support.agreement import Agreement
 from tests.support.random_cases import History, case_file, histories
 from tests.support.rules_in_sql import connect
@@ -29,10 +31,14 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @settings(suppress_health_check=LARGE)
-@given(histories())
-def test_stream_batch_reference_and_sql_say_the_same(connection: duckdb.DuckDBPyConnection, history: History) -> None:
-    """Every measure at every event, and every alert in the end."""
-    assert Agreement(history, connection).differences == []
+@given(histories(), st.sampled_from((3, timeline._STRETCH)))
+def test_stream_batch_reference_and_sql_say_the_same(
+    connection: duckdb.DuckDBPyConnection, history: History, stretch: int
+) -> None:
+    """Every measure at every event, and every alert in the end; also where the first batch is a large one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timeline, "_STRETCH", stretch)
+        assert Agreement(history, connection).differences == []
 
 
 @settings(max_examples=settings().max_examples // 4, suppress_health_check=LARGE)

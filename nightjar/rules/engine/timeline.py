@@ -118,6 +118,10 @@ class Timeline(Arena):
         """Insert the store's rows from `base` on; unneeded rows may be evicted. Returns what to evaluate again."""
         store = self.store
         groups = self._groups_since(base, needed)
+        if not self._used and len(groups) > _STRETCH and not store.late[base : store.rows].any():
+            self._place_all(groups, base, needed.since)
+            whole = segments.whole(self._spans, self.times, needed.settled)
+            return Runs(*whole[:3], needed.horizon, needed.folded, whole[3])
         touched, first, places = self._place(groups, base, needed.since, groups)
         first_of, start, at, longest = segments.affected(
             touched,
@@ -139,9 +143,12 @@ class Timeline(Arena):
     def take_in(self, base: int, horizon: int) -> None:
         """Insert the store's rows from `base` on that are not before `horizon` (µs), as many as there are: room is made
         for all of them at once. None of them is to be evaluated."""
-        groups = self._groups_since(base, Needed(horizon, LONG_AGO, 0))
+        self._place_all(self._groups_since(base, Needed(horizon, LONG_AGO, 0)), base, horizon)
+
+    def _place_all(self, groups: npt.NDArray[Any], base: int, since: int) -> None:
+        """Insert many rows, a stretch at a time; room is made for all of them at once."""
         for at in range(0, len(groups), _STRETCH):
-            self._place(groups[at : at + _STRETCH], base + at, horizon, groups[at:])
+            self._place(groups[at : at + _STRETCH], base + at, since, groups[at:])
 
     def _groups_since(self, base: int, needed: Needed) -> npt.NDArray[Any]:
         """The groups of the store's rows from `base` on, -1 for those in none; the arena has a segment for each."""

@@ -377,6 +377,36 @@ def affected(touched, first, places, base, spans, rows, arena_times, late, order
 
 
 @kernel
+def whole(spans, arena_times, settled):
+    """As `affected`, where all rows are new and none is late: a run for each group, of its rows from `settled` (µs)."""
+    runs = 0
+    total = 0
+    longest = 0
+    begins = np.empty(len(spans), np.int64)
+    for g in range(len(spans)):
+        start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
+        begins[g] = _past(arena_times, start, end, settled - 1)
+        if begins[g] < end:
+            runs += 1
+            total += end - begins[g]
+            longest = max(longest, end - start)
+    run_first = np.zeros(runs + 1, np.int64)
+    run_start = np.empty(runs, np.int64)
+    at = np.empty(total, np.int64)
+    r = 0
+    n = 0
+    for g in range(len(spans)):
+        if begins[g] < spans[g, END]:
+            for p in range(begins[g], spans[g, END]):
+                at[n] = p
+                n += 1
+            run_start[r] = spans[g, START]
+            r += 1
+            run_first[r] = n
+    return run_first, run_start, at, longest
+
+
+@kernel
 def fill(spans, rows, source, facts, fact):
     """facts[p, fact] = source[rows[p]] in all segments."""
     for g in range(len(spans)):
