@@ -14,6 +14,7 @@ from nightjar.cases.model import KEYS
 from nightjar.configuration.settings import Settings
 from nightjar.rules.approval import APPROVE
 from nightjar.rules.functions import Function
+from nightjar.rules.measures import HELD
 from nightjar.rules.model import Rule
 from nightjar.rules.publishing import CONTROLS
 
@@ -140,9 +141,11 @@ def _rule_parts() -> Schema:
 
 def _measure(held: Schema) -> Schema:
     """The measure's schema with the function as the key of its field."""
-    options = {name: of for name, of in held["properties"].items() if name not in ("function", "field")}
+    options = {name: of for name, of in held["properties"].items() if name not in HELD}
     functions = {
-        function.value: {
+        function.value: _percentile(function)
+        if function.spec.takes_p
+        else {
             "type": "string",
             "description": f'{function} of "*" (events), or of this field\'s values'
             if function.spec.takes_rows
@@ -157,6 +160,20 @@ def _measure(held: Schema) -> Schema:
         "required": [],
         "oneOf": [{"required": [function.value]} for function in Function],
         "allOf": [{"oneOf": [{"required": ["over"]}, {"required": ["episode"]}]}],
+    }
+
+
+def _percentile(function: Function) -> Schema:
+    """What stands under a function that is written with a percentage."""
+    return {
+        "type": "object",
+        "description": f"{function} of a field, in percent: {{of: amount, p: 95}}",
+        "properties": {
+            "of": {"type": "string", "description": "The field."},
+            "p": {"type": "number", "minimum": 1, "exclusiveMaximum": 100, "description": "Percent."},
+        },
+        "required": ["of", "p"],
+        "additionalProperties": False,
     }
 
 

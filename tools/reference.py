@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from nightjar.cli.app import app
 from nightjar.configuration.settings import settings_table
 from nightjar.kafka import acls
-from nightjar.rules.measures import Measure
+from nightjar.rules.measures import HELD, Measure
 from nightjar.rules.model import Rule
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +36,7 @@ def rule_keys() -> str:
 
 def measure_options() -> str:
     """The keys of a measure other than its function."""
-    return _keys(Measure, left_out=("function", "field"))
+    return _keys(Measure, left_out=HELD)
 
 
 def commands() -> str:

@@ -84,6 +84,18 @@ CONSTRUCTS = (
         measured(values="terminal_id") | {"when": "amount > 199.{n}"},
         measured(count_distinct="terminal_id") | {"when": "amount > 199.{n}"},
     ),
+    Construct("previous", measured(previous="amount"), measured(last="amount", excluding_current=True)),
+    Construct("median", measured(median="amount", where="amount > {n}"), measured(max="amount", where="amount > {n}")),
+    Construct(
+        "percentile",
+        measured(percentile={"of": "amount", "p": 95}, where="amount > {n}"),
+        measured(avg="amount", where="amount > {n}"),
+    ),
+    Construct(
+        "mode",
+        measured(mode="terminal_id", where="amount > {n}") | {"when": "amount > 199.{n}"},
+        measured(count_distinct="terminal_id", where="amount > {n}") | {"when": "amount > 199.{n}"},
+    ),
 )
 
 

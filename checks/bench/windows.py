@@ -4,6 +4,9 @@
 
 Five rules with ten measures over windows of an hour; all events have the same key, and every new event replaces an old
 one in the window. Batches have the size of those of a job with a backlog. The control is the smallest window.
+
+Then a rule with one percentile, and one with one mode, over the widest window, in such batches and in small ones: the
+control is a sum.
 """
 
 from __future__ import annotations
@@ -24,6 +27,12 @@ from nightjar.rules.streams import load_streams
 from nightjar.rules.versions import RuleSet
 
 BATCH, BATCHES = 50_000, 3
+SMALL, SMALL_BATCHES = 200, 300
+ONE = {
+    "a sum": {"sum": "amount", "over": "1h"},
+    "a percentile": {"percentile": {"of": "amount", "p": 95}, "over": "1h"},
+    "a mode": {"mode": "terminal_id", "over": "1h"},
+}
 
 
 def of_one_key(held: int, events: int, seed: int) -> pa.Table:
@@ -64,7 +73,37 @@ def main() -> None:
     least = min(options.held)
     names = {held: f"{held:,} events of a key held" for held in options.held}
     met = [emit(names[held], "us/event", found[held], names[least], found[least], goal=2) for held in options.held[1:]]
+    met += beside_a_sum(max(options.held), tables[max(options.held)], options.repeats)
     raise SystemExit(0 if all(met) else 1)
+
+
+def beside_a_sum(held: int, table: pa.Table, repeats: int) -> list[bool]:
+    """Measure single measures over a window of `held` events, in turns; returns which met their goals."""
+    streams = load_streams()
+    rules = {
+        name: {"id": "one", "stream": "transactions", "group_by": ["customer_id"], "measures": {"m": measure}}
+        for name, measure in ONE.items()
+    }
+    rulesets = {n: RuleSet.of([parse_rule({**rule, "when": "m IS NULL"}, streams)], 0) for n, rule in rules.items()}
+    found: dict[tuple[str, int], list[float]] = {(name, size): [] for name in ONE for size in (BATCH, SMALL)}
+    for number in range(repeats):
+        for (name, size), times in found.items():
+            events = held + (BATCHES * BATCH if size == BATCH else SMALL_BATCHES * SMALL)
+            batches = (events - held) / size
+            times.append(1000 * run(rulesets[name], table.slice(0, events), size, held) / batches)
+            log_progress(f"turn {number + 1}: {name} over {held:,} events: {times[-1]:.2f} ms a batch of {size:,}")
+    return [
+        emit(
+            f"{name} over {held:,} events, batches of {size:,}",
+            "ms/batch",
+            times,
+            "a sum",
+            found["a sum", size],
+            goal=3,
+        )
+        for (name, size), times in found.items()
+        if name != "a sum"
+    ]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import yaml
 
 from nightjar.rules.documents import MAX_BYTES
 from nightjar.rules.functions import Function
-from nightjar.rules.measures import Measure
+from nightjar.rules.measures import HELD, Measure
 from nightjar.rules.predicates import FUNCTIONS, MAX_DEPTH, MAX_TEXT
 from nightjar.rules.predicates.analysis import MAX_WILDCARDS
 from nightjar.rules.streams import Stream
@@ -189,15 +189,17 @@ class HostileRules:
             of = [*fields, "*"]
         if good and "*" in of:
             function, of = Function.COUNT, ["*"]
-        measure: dict[str, Any] = {function.value: rng.choice(of), "over": rng.choice(("1h", "1d", "400d"))}
+        field = rng.choice(of)
+        under = function.of(field) if good or rng.random() < 0.9 else field
+        measure: dict[str, Any] = {function.value: under, "over": rng.choice(("1h", "1d", "400d"))}
         if rng.random() < 0.2:
             del measure["over"]
             measure["episode"] = rng.choice(("1h", "100d"))
         if rng.random() < 0.2:
             measure |= {"per": [rng.choice(list(fields))], "excluding_current": rng.random() < 0.5}
         if not good and rng.random() < 0.6:
-            options = [name for name in Measure.model_fields if name not in ("function", "field")]
-            key = rng.choice((*options, "function", "field", "median", function))
+            options = [name for name in Measure.model_fields if name not in HELD]
+            key = rng.choice((*options, "function", "field", "variance", function))
             measure[key] = (
                 rng.choice(_DURATIONS)
                 if key in ("over", "delay", "episode") and rng.random() < 0.7

@@ -99,8 +99,14 @@ class Adaptation:
         if isinstance(written, str):
             return replaced_names(written, self.names)
         read = {*CONDITIONS, *Function}
-        found = {key: replaced_names(value, self.names) if key in read else value for key, value in written.items()}
+        found = {key: self._read(value) if key in read else value for key, value in written.items()}
         return found | ({"per": [*map(self._name, written["per"])]} if "per" in written else {})
+
+    def _read(self, written: Any) -> Any:
+        """A condition, or what stands under a function."""
+        if isinstance(written, Mapping):
+            return {**written, "of": self._read(written["of"])}
+        return replaced_names(written, self.names)
 
     def case(self) -> str:
         """The text of a case file that shows the rule, on a stream that has the fields which it reads.

@@ -17,6 +17,7 @@ from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import SettingsError, shortened
 from nightjar.rules.functions import Function
 from nightjar.rules.lateness import SHIPPED
+from nightjar.rules.measures import fields_under
 from nightjar.rules.model import Rule, parse_rule, rule_to_mapping
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.retention import folds, unfolded
@@ -158,8 +159,10 @@ def names_of(rule: Mapping[str, Any]) -> Iterator[str]:
             continue
         yield from measure.get("per", ())
         for key, value in measure.items():
-            if key in CONDITIONS or key in set(Function):
+            if key in CONDITIONS:
                 yield from names_in(value)
+            elif key in set(Function):
+                yield from fields_under(Function(key), value)
 
 
 @cache

@@ -18,7 +18,7 @@ from nightjar.rules.descriptions import mistaken_placeholders
 from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import DeclarationError, PredicateError, Problem
 from nightjar.rules.functions import Function, result_type
-from nightjar.rules.measures import MAX_FIELDS, Measure
+from nightjar.rules.measures import HELD, MAX_FIELDS, Measure, fields_under
 from nightjar.rules.names import did_you_mean, is_usable_name, unknown_name
 from nightjar.rules.predicates import check_predicate, check_value
 from nightjar.rules.types import FieldType, Kind
@@ -34,7 +34,7 @@ MAX_MEASURES = 64
 # As many as a person fixes at once. All problems of a rule must fit in one Kafka record.
 MAX_PROBLEMS = 50
 
-_MEASURE_OPTIONS = tuple(name for name in Measure.model_fields if name not in ("function", "field"))
+_MEASURE_OPTIONS = tuple(name for name in Measure.model_fields if name not in HELD)
 _EXAMPLES = {
     "id": "Lower-case letters, digits, '.', '_' and '-', at most 100, as in card-velocity",
     "stream": "Name a declared stream",
@@ -279,7 +279,7 @@ class _Check:
     def parts(self, place: str, body: Mapping[str, Any], stream: Stream) -> None:
         """Check the parts of a measure that cannot be read as a whole."""
         for function in Function:
-            if isinstance(field := body.get(function.value), str) and field != "*":
+            for field in fields_under(function, body.get(function.value)):
                 self.result(f"{place}.{function}", function, field, stream)
         self.fields(f"{place}.per", body.get("per"), stream)
         self.predicate(f"{place}.where", body.get("where"), stream.fields)

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from nightjar.rules.types import DOUBLE, INT64, STRING, FieldType, Kind
 
 # What kernels compute over a window. TOTALS: sum and mean of integers; SPREAD: also their standard deviation; the
 # others have one result each, and SUM, MEAN and DEVIATION are of doubles. Kernels compare them by their order.
-COUNT, TOTALS, SPREAD, LEAST, GREATEST, FIRST, LAST, DISTINCT, SUM, MEAN, DEVIATION = range(11)
+COUNT, TOTALS, SPREAD, LEAST, GREATEST, FIRST, LAST, DISTINCT, MODE, QUANTILE, SUM, MEAN, DEVIATION = range(13)
 # Limbs of 32 bits of an exact sum of doubles (2046 + 53 bits and room for carries), and of one of their squares.
 LIMBS = 68
 SQUARES = 136
+# Shares of a window's values are in parts of this: three digits after the point of a percentage.
+WHOLE = 100_000
 
 _ALL = frozenset(Kind)
 _NUMBERS = frozenset({Kind.INT64, Kind.DOUBLE, Kind.DECIMAL})
@@ -36,12 +39,19 @@ class Function(StrEnum):
     FIRST = "first"
     LAST = "last"
     PREVIOUS = "previous"
+    MEDIAN = "median"
+    PERCENTILE = "percentile"
+    MODE = "mode"
     VALUES = "values"
 
     @property
     def spec(self) -> FunctionSpec:
         """Its row of the table."""
         return SPECS[self]
+
+    def of(self, field: str) -> str | dict[str, Any]:
+        """What a rule may write under it for a field."""
+        return {"of": field, "p": 95} if self.spec.takes_p else field
 
 
 class FoldFamily(StrEnum):
@@ -90,6 +100,10 @@ class FunctionSpec:
     """Whether it is a number of events or values: never NULL, below 0 or too large, and it reveals no value."""
     takes_rows: bool = False
     """Whether it is also of `*`. Of a field it looks only at whether that is NULL."""
+    share: int | None = None
+    """How many of a window's values, in parts of WHOLE, its value is above."""
+    takes_p: bool = False
+    """Whether a rule writes that, in percent: `{of: field, p: 95}`."""
     is_before: bool = False
     """Whether it is of the events before the current one, as with `excluding_current`, which is not written then."""
 
@@ -112,6 +126,7 @@ def _total(field_type: FieldType) -> FieldType:
     return FieldType(Kind.DECIMAL, 19, field_type.scale) if field_type.kind is Kind.DECIMAL else field_type
 
 
+_QUANTILE = Computation(QUANTILE, carried=8, carried_per_place=2)
 _LAST = Computation(LAST, carried=1)
 _LEAST, _GREATEST = (Computation(code, carried=2, carried_per_place=1) for code in (LEAST, GREATEST))
 
@@ -156,6 +171,9 @@ SPECS = {
     Function.FIRST: FunctionSpec(_ALL, _same, Computation(FIRST, carried=1)),
     Function.LAST: FunctionSpec(_ALL, _same, _LAST),
     Function.PREVIOUS: FunctionSpec(_ALL, _same, _LAST, is_before=True),
+    Function.MEDIAN: FunctionSpec(_NUMBERS, _to(DOUBLE), _QUANTILE, _QUANTILE, share=WHOLE // 2),
+    Function.PERCENTILE: FunctionSpec(_NUMBERS, _to(DOUBLE), _QUANTILE, _QUANTILE, takes_p=True),
+    Function.MODE: FunctionSpec(_ALL, _same, Computation(MODE, carried=1, carried_per_place=6)),
     # a double has several spellings, and two that look alike may differ
     Function.VALUES: FunctionSpec(_ALL - {Kind.DOUBLE}, _to(STRING), computation=None),
 }

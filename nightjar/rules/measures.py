@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_serializer, model_validator
 
 from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
 from nightjar.rules.errors import shortened
-from nightjar.rules.functions import Function
+from nightjar.rules.functions import WHOLE, Function
 
 # A group's state is kept for its widest window; a year and a month covers any yearly question.
 MAX_OVER = 400 * MICROSECONDS["d"]
@@ -28,6 +29,8 @@ MOST_LISTED = 10
 MAX_LISTED = 100
 # The functions that may have a resolution, and those that take `*`.
 _FOLDING = [function for function in Function if function.spec.family is not None]
+# Of a measure what stands under its function.
+HELD = ("function", "field", "share")
 _OF_ROWS = ", ".join(function for function in Function if function.spec.takes_rows)
 _SINGLE_EVENTS = "which looks at single events"
 # Why an option does not go with another one, by both; the first of them is refused.
@@ -43,7 +46,7 @@ _APART = {
 
 
 class Measure(BaseModel):
-    """One measure. `field` is None for `count: "*"`.
+    """One measure. `field` is None for `count: "*"`, `share` is that of a percentile, in parts of WHOLE.
 
     `over` is the window's length in µs, None where there is an `episode`, whose length is in µs, too.
     """
@@ -52,6 +55,7 @@ class Measure(BaseModel):
 
     function: Function
     field: str | None
+    share: int | None = None
     over: Annotated[
         Duration | None,
         Field(
@@ -116,7 +120,7 @@ class Measure(BaseModel):
         """`{sum: amount, …}` as `{function: sum, field: amount, …}`."""
         if not isinstance(written, Mapping):
             return written
-        for held in ("function", "field"):
+        for held in HELD:
             if held in written:
                 raise ValueError(f"{held} is not an option of a measure. Write it as in {{sum: amount, over: 1h}}")
         named = [key for key in written if key in set(Function)]
@@ -128,6 +132,9 @@ class Measure(BaseModel):
                 wrong = f"has no function: there is none called {shortened(others[0], 60)!r}"
             raise ValueError(f"{wrong}. A measure has exactly one of {known}, as in {{sum: amount, over: 1h}}")
         field = written[named[0]]
+        share = None
+        if Function(named[0]).spec.takes_p:
+            field, share = _of_share(named[0], field)
         if field == "*":
             if not Function(named[0]).spec.takes_rows:
                 raise ValueError(f"{named[0]} of * has no meaning. Name a field; only {_OF_ROWS} takes *")
@@ -146,7 +153,7 @@ class Measure(BaseModel):
             raise ValueError(f"{length} is empty. Write how long, as in {length}: 1h")
         if length == "episode":
             rest.setdefault("over", None)
-        return {"function": named[0], "field": field, **rest}
+        return {"function": named[0], "field": field, "share": share, **rest}
 
     @field_validator("over", "episode")
     @classmethod
@@ -228,7 +235,11 @@ class Measure(BaseModel):
 
     @model_serializer
     def _written_form(self) -> dict[str, Any]:
-        written: dict[str, Any] = {self.function.value: "*" if self.field is None else self.field}
+        of: Any = "*" if self.field is None else self.field
+        if self.share is not None:
+            percent, rest = divmod(self.share, WHOLE // 100)
+            of = {"of": of, "p": self.share * 100 / WHOLE if rest else percent}
+        written: dict[str, Any] = {self.function.value: of}
         written["over" if self.episode is None else "episode"] = format_duration(self.length)
         if self.delay is not None:
             written["delay"] = format_duration(self.delay)
@@ -247,3 +258,33 @@ class Measure(BaseModel):
         if self.resolution is not None:
             written["resolution"] = format_duration(self.resolution)
         return written
+
+
+def _of_share(function: str, written: Any) -> tuple[Any, int]:
+    """The field and the share of `{of: amount, p: 95}`."""
+    example = f"as in {function}: {{of: amount, p: 95}}"
+    if not isinstance(written, Mapping):
+        raise ValueError(f"{function} of {written!r:.60} does not say which. Write of and p, {example}")
+    for key in ("of", "p"):
+        if key not in written:
+            raise ValueError(f"{function} has no {key}. Write of and p, {example}")
+    if others := [str(key) for key in written if key not in ("of", "p")]:
+        raise ValueError(f"{function} has no key {shortened(others[0], 60)!r}. Write of and p, {example}")
+    p = written["p"]
+    if isinstance(p, bool) or not isinstance(p, int | float):
+        raise ValueError(f"p of {function} is {p!r:.60}. Write a number, {example}")
+    if 0 < p < 1:
+        remedy = f"It is in percent: write p: {float(f'{100 * p:.5g}'):g}, or at least p: 1"
+        raise ValueError(f"p of {function} is {p!r:.60}, less than one in a hundred. {remedy}")
+    if not 1 <= p < 100:
+        raise ValueError(f"p of {function} is {p!r:.60}. Write at least 1 and less than 100, {example}")
+    share = Decimal(repr(float(p))) * (WHOLE // 100)
+    if share != int(share):
+        raise ValueError(f"p of {function} is {p!r:.60}. Write at most three digits after the point, as in p: 99.9")
+    return written["of"], int(share)
+
+
+def fields_under(function: Function, written: Any) -> list[str]:
+    """The field that stands under a function in a rule, if one does."""
+    field = written.get("of") if function.spec.takes_p and isinstance(written, Mapping) else written
+    return [field] if isinstance(field, str) and field != "*" else []

@@ -254,7 +254,7 @@ def _answer(streams: Mapping[str, Stream], key: ShuffleKey, offset: int) -> Reco
 def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
     """A rule grouped by this field that uses every function and every kind of window. number: unique to the rule."""
     measures: dict[str, Any] = {
-        f"w_{function}": {function.value: of, "over": "1h"}
+        f"w_{function}": {function.value: function.of(of), "over": "1h"}
         for function in Function
         if (of := _field_for(function, stream)) is not None
     }

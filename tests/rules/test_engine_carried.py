@@ -39,7 +39,7 @@ FUNCTIONS = [
 
 def ruleset(over: str, **options: Any) -> RuleSet:
     measures = {
-        f"{f}_{field}": {f.value: field, "over": over, **options}
+        f"{f}_{field}": {f.value: f.of(field), "over": over, **options}
         for f, field in FUNCTIONS
         if not (f.spec.is_before and "excluding_current" in options)
     }
@@ -158,7 +158,10 @@ def test_every_function_over_a_long_window_equals_the_reference(function: Functi
         for name in columns
         if STREAM.fields[name].kind in function.spec.takes
     }
-    written = {name: {measure.function: measure.field, "over": f"{over}s"} for name, measure in measures.items()}
+    written = {
+        name: {function.value: function.of(str(measure.field)), "over": f"{over}s"}
+        for name, measure in measures.items()
+    }
     rule = {"id": "r", "stream": "things", "group_by": ["who"], "measures": written, "when": "FALSE"}
     engine = Engine(STREAM, RuleSet.of([parse_rule(rule, STREAMS)], 0))
     whole, answer, carrying = histories.table(events), kernels.answer, []

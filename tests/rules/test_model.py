@@ -108,6 +108,9 @@ TAKES: dict[str, list[str]] = {
     "first": FIELDS,
     "last": FIELDS,
     "previous": FIELDS,
+    "median": ["amount"],
+    "percentile": ["amount"],
+    "mode": FIELDS,
     "values": FIELDS,
 }
 CONDITIONS = st.sampled_from(["amount > 1", "customer_id = 'c' OR amount IS NULL"])
@@ -132,7 +135,11 @@ def rules(draw: Callable[[Any], Any]) -> dict[str, Any]:
     for name in draw(st.lists(st.sampled_from(["a", "b", "spent", "count", "last"]), unique=True, max_size=4)):
         function = draw(st.sampled_from(sorted(TAKES)))
         over = f"{draw(st.integers(1, 399))}{draw(st.sampled_from(['ms', 's', 'm', 'h', 'd']))}"
-        measures[name] = _optional(draw, {function: draw(st.sampled_from(TAKES[function])), "over": over})
+        field = draw(st.sampled_from(TAKES[function]))
+        p = draw(st.integers(1000, 99_999)) / 1000
+        measures[name] = _optional(
+            draw, {function: {"of": field, "p": p} if function == "percentile" else field, "over": over}
+        )
         if "since" not in measures[name] and draw(st.booleans()):
             measures[name] |= {"episode": "90s", "until": draw(CONDITIONS)}
             for option in ("over", "delay", "excluding_start"):
@@ -248,6 +255,41 @@ def test_a_mistake_names_its_place_and_the_remedy(changes: dict[str, Any], place
         ),
         ({"sum": "*", "over": "1h"}, "measures.m", "sum of * has no meaning", "only count takes *"),
         ({"sum": ["amount"], "over": "1h"}, "measures.m", "sum of ['amount']", "Name a field"),
+        ({"median": "customer_id", "over": "1h"}, "measures.m.median", "cannot take customer_id", "takes are amount"),
+        ({"percentile": "amount", "over": "1h"}, "measures.m", "does not say which", "percentile: {of: amount, p: 95}"),
+        ({"percentile": {"of": "amount"}, "over": "1h"}, "measures.m", "percentile has no p", "{of: amount, p: 95}"),
+        ({"percentile": {"p": 95}, "over": "1h"}, "measures.m", "percentile has no of", "{of: amount, p: 95}"),
+        (
+            {"percentile": {"of": "amount", "p": 95, "q": 1}, "over": "1h"},
+            "measures.m",
+            "has no key 'q'",
+            "Write of and p",
+        ),
+        ({"percentile": {"of": "amount", "p": "95"}, "over": "1h"}, "measures.m", "is '95'", "Write a number"),
+        ({"percentile": {"of": "amount", "p": True}, "over": "1h"}, "measures.m", "is True", "Write a number"),
+        ({"percentile": {"of": "amount", "p": 0.95}, "over": "1h"}, "measures.m", "is 0.95, less than", "write p: 95"),
+        ({"percentile": {"of": "amount", "p": 100}, "over": "1h"}, "measures.m", "p of percentile is 100", "less than"),
+        ({"percentile": {"of": "amount", "p": -5}, "over": "1h"}, "measures.m", "p of percentile is -5", "at least 1"),
+        ({"percentile": {"of": "amount", "p": 99.9999}, "over": "1h"}, "measures.m", "99.9999", "at most three digits"),
+        (
+            {"percentile": {"of": "amonut", "p": 9}, "over": "1h"},
+            "measures.m.percentile",
+            "no field 'amonut'",
+            "amount?",
+        ),
+        (
+            {"percentile": {"of": "*", "p": 95}, "over": "1h"},
+            "measures.m",
+            "percentile of * has no meaning",
+            "only count",
+        ),
+        ({"count": "*", "share": 5, "over": "1h"}, "measures.m", "share is not an option", "Write it as in"),
+        (
+            {"median": "amount", "over": "1h", "resolution": "1m"},
+            "measures.m.resolution",
+            "does not go with median, which needs every event",
+            "It is for count",
+        ),
         ({"count": "*", "over": "1h", "per": ["ip"]}, "measures.m.per", "has no field 'ip'", "Fields are"),
         ({"count": "*", "over": "1h", "per": "terminal_id"}, "measures.m.per", "is 'terminal_id'", "[ip]"),
         ({"count": "*", "over": "1h", "where": "foo(1)"}, "measures.m.where", "function FOO", "Allowed functions"),

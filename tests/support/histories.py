@@ -92,6 +92,9 @@ _FUNCTIONS = {
     "first": _ANY,
     "last": _ANY,
     "previous": _ANY,
+    "median": _NUMBERS,
+    "percentile": _NUMBERS,
+    "mode": _ANY,
     "values": _ANY - {"double"},
 }
 # With a resolution.
@@ -100,7 +103,16 @@ _SUMMING = ("sum", "avg", "stddev")
 OVERS = ("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m")
 _DELAYS = ("1s", "1s", "500ms", "3s", "8s", "30s")
 _RESOLUTIONS = ("1s", "2s", "7s", "30s", "1m")
-_RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double", "values": "string"}
+_PERCENTS = ("95", "99.9", "50", "1", "25", "33.333")
+_RESULT = {
+    "count": "int64",
+    "count_distinct": "int64",
+    "avg": "double",
+    "stddev": "double",
+    "median": "double",
+    "percentile": "double",
+    "values": "string",
+}
 
 
 def kinds_of(stream: Stream) -> tuple[tuple[str, str], ...]:
@@ -207,7 +219,9 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         function, fitting = "count", [*fields]
     name = draw(st.sampled_from([None, *fitting] if function == "count" else fitting))
     where = draw(predicates(kinds_of(stream))) if draw(st.booleans()) else None
-    written: dict[str, Any] = {function: name or "*", "episode" if window.episode else "over": window.over}
+    p = draw(st.sampled_from(_PERCENTS)) if function == "percentile" else "95"
+    under = {"of": name, "p": float(p) if "." in p else int(p)} if function == "percentile" else name or "*"
+    written: dict[str, Any] = {function: under, "episode" if window.episode else "over": window.over}
     if where:
         written["where"] = where.sql
     if window.since:
@@ -239,6 +253,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         where.sql if where else None,
         parse_duration(window.delay) if window.delay else 0,
         window.excluding_start,
+        p,
     )
     return written, measure, result_kind(measure, stream).value
 

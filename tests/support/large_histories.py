@@ -27,7 +27,7 @@ from tests.support.histories import LATENESS, SECOND, STREAM, STREAMS, rules, ta
 _BEGIN = 1_800_000_000 * SECOND
 _SPANS = (20, 120, 200, 300, 1800)  # seconds from the first arrival to the last
 _OVERS = ("500ms", "3s", "8s", "30s", "2m", "10m")
-_OF_IDS = ("first", "last", "values")
+_OF_IDS = ("first", "last", "previous", "mode", "values")
 _NEVER = 1 << 40  # more rows than any history has
 # As in production, and so small that every history passes them.
 _THRESHOLDS = {

@@ -7,6 +7,7 @@ the order of arrival. Predicates are Python functions of such a dictionary; see 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
@@ -36,6 +37,7 @@ class Measure:
     counts: str | None = None  # `where` as written
     delay: int = 0  # µs
     excluding_start: bool = False
+    p: str = "95"  # of a percentile, in percent
 
     @property
     def reach(self) -> int:
@@ -409,9 +411,27 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
             return values[0] if values else None
         case "last" | "previous":
             return values[-1] if values else None
+        case "median":
+            return quantile(values, Fraction(1, 2))
+        case "percentile":
+            return quantile(values, Fraction(measure.p) / 100)
+        case "mode":
+            often = Counter(values)
+            most = max(often.values(), default=0)
+            return next((value for value in reversed(values) if often[value] == most), None)
         case "values":
             return listed(values, measure.shown)
     raise AssertionError(measure.function)
+
+
+def quantile(values: list[Any], part: Fraction) -> float | None:
+    """The value so far up among the values in their order, on a straight line between two of them, as a double."""
+    if not values:
+        return None
+    position = part * (len(values) - 1)
+    ordered = sorted(values)
+    low, high = Fraction(ordered[math.floor(position)]), Fraction(ordered[math.ceil(position)])
+    return float(low + (high - low) * (position - math.floor(position)))
 
 
 def listed(values: list[Any], shown: Callable[[Any], str]) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from nightjar.rules.functions import Function
+from nightjar.rules.functions import WHOLE, Function
 from nightjar.rules.measures import Measure
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
@@ -28,6 +28,7 @@ from tests.support.reference import Event, fnv64, listed
 UNKNOWN = object()
 # Squares of as many as a history has, and their sum, fit 127 bits.
 _SQUARABLE = 10**15
+_EXACT = 10**6
 _EARLIER = "ORDER BY the_nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _DOUBLES = (Function.AVG, Function.STDDEV)
 
@@ -167,6 +168,16 @@ def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
             return f"arg_min({x}, o.the_nth) {counted}"
         case Function.LAST | Function.PREVIOUS:
             return f"arg_max({x}, o.the_nth) {counted}"
+        case Function.MEDIAN | Function.PERCENTILE:
+            # of what a double holds with digits to spare, as it is calculated with
+            x = f"CAST({units} AS DOUBLE)"
+            part = 0.5 if measure.share is None else measure.share / WHOLE
+            return (
+                f"CASE WHEN NOT bool_and(abs({x}) <= {_EXACT}) {counted} THEN CAST('NaN' AS DOUBLE)"
+                f" ELSE quantile_cont({x}, {part}) {counted} / {scale} END"
+            )
+        case Function.MODE:  # the first of several, in the order that is given
+            return f"mode({x} ORDER BY o.the_nth DESC) {counted}"
         case Function.VALUES:
             return f"list({x} ORDER BY o.the_nth) {counted}"
     return f"{measure.function}({x}) {counted}"

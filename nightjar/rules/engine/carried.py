@@ -128,7 +128,7 @@ class LongWindows:
 @cache
 def load_kernels() -> None:
     """Load the kernels, or compile them, which takes seconds: before a batch with a long window waits for it."""
-    asked, nothing = np.array([[COUNT, 0, 0, 0, -1, 0, 1, 1]]), np.empty(0, np.int64)
+    asked, nothing = np.array([[COUNT, 0, 0, 0, -1, 0, 1, 1, 0]]), np.empty(0, np.int64)
     facts = np.empty((0, 1), np.uint8), np.empty((0, 1), np.int32), np.empty((0, 1), np.int64)
     state, offsets = carried.states(asked, 0)
     carried.move(state, offsets, asked, (0, 0), (0, 0), 0, *facts)

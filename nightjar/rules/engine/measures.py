@@ -271,11 +271,19 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
                 key = field, aggregate.mask, computation.code if window.resolution else 0
             if key not in specification:
                 folds += [Fold.of(timeline.group_by, aggregate)] if window.resolution else []
-                specification[key] = [computation.code, timeline.marks[word], bit, kind, column, *[nowhere] * 3]
+                specification[key] = [
+                    computation.code,
+                    timeline.marks[word],
+                    bit,
+                    kind,
+                    column,
+                    *[nowhere] * 3,
+                    aggregate.share,
+                ]
                 scales.append(scale)
             specification[key][0] = max(specification[key][0], computation.code)
             specification[key][5 + (computation.place or 0)] = row
-        asked = np.array([*specification.values()], np.int64).reshape(-1, 8)
+        asked = np.array([*specification.values()], np.int64).reshape(-1, 9)
         whole = window._replace(per=(), excluding_current=False)
         long = carried.LongWindows(asked, np.array(scales), excluding=window.excluding_current)
         questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed, folds, long))

@@ -67,12 +67,14 @@ class Aggregate(NamedTuple):
         keys = (self.mask, *self.window.marks)
         marks = [None if key is None else (sorted(key.predicates), key.field) for key in keys]
         rest = self.window._replace(since=None, opens=None, until=None)
-        return f"${[self.function.value, self.field, marks, rest]!r}"
+        return f"${[self.function.value, self.share, self.field, marks, rest]!r}"
 
     function: Function
     field: str | None
     mask: MaskKey
     window: Window
+    share: int = 0
+    """Of a percentile, in parts of functions.WHOLE."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -443,7 +445,8 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         excluding = measure.excluding_current or delay > 0
         window = Window(length, since, measure.per, excluding, opens, until, step, delay)
         counted = key(rule.where, measure.where, IN_TIME if step else None, field=measure.field)
-        return Aggregate(measure.function, measure.field, counted, window)
+        share = measure.share or measure.function.spec.share or 0
+        return Aggregate(measure.function, measure.field, counted, window, share)
 
     types = measure_types(rule, stream)
     columns = {**stream.fields, **types}

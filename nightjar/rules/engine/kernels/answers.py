@@ -5,9 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from nightjar.rules.engine.compiled import kernel
-from nightjar.rules.engine.kernels import floats, order, steps, totals, windows
+from nightjar.rules.engine.kernels import floats, modes, order, quantiles, steps, totals, windows
 from nightjar.rules.engine.kernels.segments import first_of
-from nightjar.rules.functions import COUNT, DEVIATION, DISTINCT, FIRST, GREATEST, LAST, LEAST, MEAN, SPREAD, SUM, TOTALS
+from nightjar.rules.functions import (
+    COUNT,
+    DEVIATION,
+    DISTINCT,
+    FIRST,
+    GREATEST,
+    LAST,
+    LEAST,
+    MEAN,
+    MODE,
+    QUANTILE,
+    SPREAD,
+    SUM,
+    TOTALS,
+)
 
 # The facts: narrow, wide, or wide with the bits of doubles.
 NARROW, WIDE, DOUBLE = range(3)
@@ -59,6 +73,8 @@ def _of_integers(what, changes, marks, word, bit, values, column, scale, before,
         )
     if what == DISTINCT:
         order.distincts(run_first, fill, begin, ops, marks, word, bit, values, column, found[a])
+    elif what == MODE:
+        modes.modes(run_first, fill, begin, ops, marks, word, bit, values, column, found[a], flags[a])
     elif what in (FIRST, LAST):
         order.ends(run_first, fill, begin, ops, marks, word, bit, values, column, what == LAST, found[a], flags[a])
     else:
@@ -81,6 +97,20 @@ def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, fl
         run_first, fill, begin, ops, marks, word, bit, values, column, what == GREATEST, doubles[to], flags[to]
     )
     return 0
+
+
+@kernel
+def _quantiles(changes, marks, word, bit, facts, kind, column, share, scale, out, some):
+    run_first, fill, begin, ops = changes
+    narrow, wide = facts
+    if kind == NARROW:
+        quantiles.quantiles(
+            run_first, fill, begin, ops, marks, word, bit, narrow, column, False, share, scale, out, some
+        )
+    else:
+        quantiles.quantiles(
+            run_first, fill, begin, ops, marks, word, bit, wide, column, kind == DOUBLE, share, scale, out, some
+        )
 
 
 @kernel
@@ -118,12 +148,12 @@ def answers(
 ):
     """Answer every asked[j] about the windows of the rows at at[k], from low[k] to before end[k] (see windows.changes).
 
-    asked: int64 (questions, 8): a Computation's code, word and bit of the marks, kind and column of the facts, then the
+    asked: int64 (questions, 9): a Computation's code, word and bit of the marks, kind and column of the facts, then the
     rows of found (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and
-    SPREAD those of sum, mean and deviation. flags: whether the answer is not NULL; of a sum of integers whether it
-    exceeds 64 bits; of counts and sums of doubles they are unused. scales[j]: the divisor of the mean and the
-    deviation. before[j]: int64 (rows, 8), what the windows hold besides (see kernels.steps); of one question without
-    rows where they hold nothing. Returns how many answers exceed their types.
+    SPREAD those of sum, mean and deviation; then an Aggregate's share. flags: whether the answer is not NULL; of a sum
+    of integers whether it exceeds 64 bits; of counts and sums of doubles they are unused. scales[j]: the divisor of the
+    mean, the deviation and the quantile. before[j]: int64 (rows, 8), what the windows hold besides (see kernels.steps);
+    of one question without rows where they hold nothing. Returns how many answers exceed their types.
     """
     changes = (run_first, *windows.changes(run_first, rows, at, low, end, excluding, late, last_late, arrivals))
     _fetch(changes[1], marks, narrow, wide, found[len(found) - 1])
@@ -139,6 +169,20 @@ def answers(
             totals.counts(*changes, marks, word, bit, found[to[0]])
             for k in range(len(besides)):
                 found[to[0], k] += besides[k, steps.COUNT]
+        elif what == QUANTILE:
+            _quantiles(
+                changes,
+                marks,
+                word,
+                bit,
+                (narrow, wide),
+                kind,
+                column,
+                asked[j, 8],
+                scale,
+                doubles[to[0]],
+                flags[to[0]],
+            )
         elif kind == DOUBLE:
             overflown += _of_doubles(what, changes, marks, word, bit, wide_doubles, column, to[0], doubles, flags)
         elif kind == WIDE:

@@ -11,7 +11,9 @@ A state is int64, and in state[offsets[j]:offsets[j + 1]]:
 - SUM, MEAN, DEVIATION (of doubles): the count, the limbs of the sum, and for DEVIATION those of the squares;
 - LEAST, GREATEST: head and tail, then a deque of places, each of the extreme of all rows behind the place before it;
 - FIRST, LAST: the first place that counts, `b` where none does; the last one, -1 where none does;
-- DISTINCT: how many values there are, how many slots are taken, then a table: keys, then counts, -1 in a free slot.
+- DISTINCT: how many values there are, how many slots are taken, then a table: keys, then counts, -1 in a free slot;
+- MODE: how many slots are taken, then a table: keys, counts as above, the place of each value's last row;
+- QUANTILE: a band, its values, and how often each occurs (see quantiles).
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from nightjar.rules.engine.compiled import kernel
-from nightjar.rules.engine.kernels import floats, totals
-from nightjar.rules.engine.kernels.answers import DOUBLE, WIDE
+from nightjar.rules.engine.kernels import floats, modes, quantiles, totals
+from nightjar.rules.engine.kernels.answers import DOUBLE, NARROW, WIDE
 from nightjar.rules.functions import (
     COUNT,
     DEVIATION,
@@ -31,6 +33,8 @@ from nightjar.rules.functions import (
     LEAST,
     LIMBS,
     MEAN,
+    MODE,
+    QUANTILE,
     SPECS,
     SPREAD,
     SQUARES,
@@ -50,7 +54,7 @@ _SIZES = {
 def states(asked: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """(state, offsets) of an empty stretch, with room for stretches of about so many rows.
 
-    Deques and tables take at most five bytes a row; `move` says where that is too little.
+    Deques and tables take at most six bytes a row; `move` says where that is too little.
     """
     places = max(32, (1 << (rows // 8).bit_length()) // 2)
     sizes = (_SIZES[code] for code in asked[:, 0].tolist())
@@ -61,6 +65,8 @@ def states(asked: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
             state[start] = -1
         elif what == DISTINCT:
             state[end - 2 * places : end] = -1  # a table has twice as many slots
+        elif what == MODE:
+            state[end - 4 * places : end - 2 * places] = -1
     return state, offsets
 
 
@@ -217,6 +223,8 @@ def _move(state, what, old, new, ahead, marks, word, bit, values, column):
         if not _occur(state, 1, (behind, new[1]), marks, word, bit, values, column):
             return False
         return _have_slots(state, ahead)
+    elif what == MODE:
+        return modes.move(state, old, new, ahead, marks, word, bit, values, column)
     return True
 
 
@@ -237,6 +245,11 @@ def move(state, offsets, asked, old, new, ahead, marks, narrow, wide):
                     _total(held, what, sign, rows, marks, word, bit, wide, column)
                 else:
                     _total(held, what, sign, rows, marks, word, bit, narrow, column)
+        elif what == QUANTILE:
+            if kind == NARROW:
+                quantiles.move(held, old, new, marks, word, bit, narrow, column, False, asked[j, 8])
+            else:
+                quantiles.move(held, old, new, marks, word, bit, wide, column, kind == DOUBLE, asked[j, 8])
         elif what >= SUM:
             for sign, rows in ((1, added), (-1, removed)):
                 _float_total(held, what, sign, rows, marks, word, bit, doubles, column)
@@ -357,6 +370,8 @@ def _distincts(state, window, marks, word, bit, values, column, out):
 def _answer(state, what, window, marks, word, bit, values, column, out, some):
     if what == DISTINCT:
         _distincts(state, window, marks, word, bit, values, column, out)
+    elif what == MODE:
+        modes.answer(state, window, marks, word, bit, values, column, out, some)
     elif what in (FIRST, LAST):
         _ends(state, what == LAST, window, marks, word, bit, values, column, out, some)
     else:
@@ -377,7 +392,38 @@ def answer(state, offsets, asked, scales, window, marks, narrow, wide, found, fl
         what, word, bit, kind, column = asked[j, 0], asked[j, 1], asked[j, 2], asked[j, 3], asked[j, 4]
         to = asked[j, 5], asked[j, 6], asked[j, 7]
         held = state[offsets[j] : offsets[j + 1]]
-        if what >= SUM:
+        if what == QUANTILE:
+            if kind == NARROW:
+                quantiles.answer(
+                    held,
+                    window,
+                    marks,
+                    word,
+                    bit,
+                    narrow,
+                    column,
+                    False,
+                    asked[j, 8],
+                    scales[j],
+                    doubles[to[0]],
+                    flags[to[0]],
+                )
+            else:
+                quantiles.answer(
+                    held,
+                    window,
+                    marks,
+                    word,
+                    bit,
+                    wide,
+                    column,
+                    kind == DOUBLE,
+                    asked[j, 8],
+                    scales[j],
+                    doubles[to[0]],
+                    flags[to[0]],
+                )
+        elif what >= SUM:
             overflown += _float_totals(
                 held, what, window, marks, word, bit, values_of_doubles, column, to[0], doubles, flags
             )

@@ -11,7 +11,7 @@ _SLOTS = 256
 
 
 @kernel
-def _bounds(run_first, fill, begin, ops, r):
+def bounds(run_first, fill, begin, ops, r):
     """The least walk index of run r and one past its greatest."""
     a, b = fill[r, 0], fill[r, 1]
     for o in range(begin[run_first[r]], begin[run_first[r + 1]]):
@@ -30,7 +30,7 @@ def _only_adds(begin, ops, k):
 
 
 @kernel(inline="always")
-def _is_scanned(run_first, begin, ops, r):
+def is_scanned(run_first, begin, ops, r):
     """Whether run r has one row, the most frequent in small batches, whose window only grows: nothing is carried on."""
     return run_first[r] + 1 == run_first[r + 1] and _only_adds(begin, ops, run_first[r])
 
@@ -45,7 +45,7 @@ def _scan_extremes(run_first, fill, begin, ops, marks, word, bit, values, column
     others = 0
     for r in range(len(run_first) - 1):
         k = run_first[r]
-        if not _is_scanned(run_first, begin, ops, r):
+        if not is_scanned(run_first, begin, ops, r):
             others += k < run_first[r + 1]
             continue
         best = values[fill[r, 0], column]
@@ -77,9 +77,9 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
     deque = np.empty(64, np.int64)
     live = np.zeros(64, np.uint8)
     for r in range(len(run_first) - 1):
-        if run_first[r] == run_first[r + 1] or _is_scanned(run_first, begin, ops, r):
+        if run_first[r] == run_first[r + 1] or is_scanned(run_first, begin, ops, r):
             continue
-        base, stop = _bounds(run_first, fill, begin, ops, r)
+        base, stop = bounds(run_first, fill, begin, ops, r)
         if stop - base > len(live):
             live = np.zeros(2 * (stop - base), np.uint8)
             deque = np.empty(2 * (stop - base), np.int64)
@@ -155,7 +155,7 @@ def _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, la
     others = 0
     for r in range(len(run_first) - 1):
         k = run_first[r]
-        if not _is_scanned(run_first, begin, ops, r):
+        if not is_scanned(run_first, begin, ops, r):
             others += k < run_first[r + 1]
             continue
         at = -1
@@ -182,9 +182,9 @@ def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, ou
         return
     live = np.zeros(64, np.uint8)
     for r in range(len(run_first) - 1):
-        if run_first[r] == run_first[r + 1] or _is_scanned(run_first, begin, ops, r):
+        if run_first[r] == run_first[r + 1] or is_scanned(run_first, begin, ops, r):
             continue
-        base, stop = _bounds(run_first, fill, begin, ops, r)
+        base, stop = bounds(run_first, fill, begin, ops, r)
         if stop - base > len(live):
             live = np.zeros(2 * (stop - base), np.uint8)
         # the window to fill
@@ -327,7 +327,7 @@ def _scan_distincts(run_first, fill, begin, ops, marks, word, bit, values, colum
         k = run_first[r]
         filled = fill[r, 1] - fill[r, 0]
         rows = filled + begin[run_first[r + 1]] - begin[k]
-        if 2 * rows > len(keys) or not _is_scanned(run_first, begin, ops, r):
+        if 2 * rows > len(keys) or not is_scanned(run_first, begin, ops, r):
             others += k < run_first[r + 1]
             continue
         n = 0
@@ -353,7 +353,7 @@ def distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out
         return
     for r in range(len(run_first) - 1):
         rows = fill[r, 1] - fill[r, 0] + begin[run_first[r + 1]] - begin[run_first[r]]
-        if 2 * rows <= _SLOTS and _is_scanned(run_first, begin, ops, r):
+        if 2 * rows <= _SLOTS and is_scanned(run_first, begin, ops, r):
             continue
         first, last = run_first[r], run_first[r + 1]
         used, n, k, step = 0, 0, first, 0
