@@ -120,8 +120,8 @@ class Timeline(Arena):
         groups = self._groups_since(base, needed)
         if not self._used and len(groups) > _STRETCH and not store.late[base : store.rows].any():
             self._place_all(groups, base, needed.since)
-            whole = segments.whole(self._spans, self.times, needed.settled)
-            return Runs(*whole[:3], needed.horizon, needed.folded, whole[3])
+            first_of, start, at, longest = segments.whole(self._spans, self.times, needed.settled)
+            return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
         touched, first, places = self._place(groups, base, needed.since, groups)
         first_of, start, at, longest = segments.affected(
             touched,

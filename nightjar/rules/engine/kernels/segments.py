@@ -381,7 +381,7 @@ def whole(spans, arena_times, settled):
     """As `affected`, where all rows are new and none is late: a run for each group, of its rows from `settled` (µs)."""
     runs = 0
     total = 0
-    longest = 0
+    longest = np.int64(0)
     begins = np.empty(len(spans), np.int64)
     for g in range(len(spans)):
         start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
