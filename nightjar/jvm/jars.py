@@ -158,7 +158,15 @@ def _unpack(archive: Path) -> None:
     """Replace an archive with what is in it."""
     try:
         with tarfile.open(archive) as packed:
-            packed.extractall(archive.parent, filter="data")
+            for member in packed:
+                # extractall has `filter` from Python 3.11.4 on, and Debian's is older
+                held = packed.extractfile(member) if member.isfile() else None
+                if held is not None:
+                    target = archive.parent / member.name
+                    if not target.resolve().is_relative_to(archive.parent.resolve()):
+                        raise tarfile.ExtractError(f"{member.name} leads out of the folder")
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(held.read())
     except tarfile.TarError as error:
         raise JarsError(
             f"the archive cannot be unpacked: {error}",
