@@ -35,6 +35,7 @@ QUICK = {
     "priming": "--events 20000 --turns 1",
     "priming_latency": "--history 20000 --rate 100 --turns 1",
     "backfill": "--generated 20000 --repeats 1 --only all-days",
+    "batch": "--generated 20000 --repeats 1",
     "gate": "100000 --repeats 1",
     "night": "--repeats 1",
     "night_memory": "50000 100000",
