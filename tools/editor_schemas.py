@@ -159,7 +159,7 @@ def _measure(held: Schema) -> Schema:
         "properties": {**functions, **options},
         "required": [],
         "oneOf": [{"required": [function.value]} for function in Function],
-        "allOf": [{"oneOf": [{"required": ["over"]}, {"required": ["episode"]}]}],
+        "allOf": [{"oneOf": [{"required": [length]} for length in ("over", "episode", "calendar")]}],
     }
 
 

@@ -58,7 +58,7 @@ def counted(**options: object) -> Rule:
 
 def measured(**measure: object) -> Rule:
     """A rule with one measure and a limit that is never met."""
-    if "episode" not in measure:
+    if not {"episode", "calendar"} & set(measure):
         measure = {"over": "1h", **measure}
     return {"measures": {"n": measure}, "when": "n > 1000000{n}"}
 
@@ -76,6 +76,11 @@ CONSTRUCTS = (
     Construct("episode", counted(episode="10m", where="amount > {n}"), counted(over="10m", where="amount > {n}")),
     Construct("resolution", counted(resolution="1m", where="amount > {n}"), counted(where="amount > {n}")),
     Construct("delay", counted(delay="1h", where="amount > {n}"), counted(where="amount > {n}")),
+    Construct(
+        "calendar",
+        counted(calendar="day", zone="Europe/Berlin", where="amount > {n}"),
+        counted(over="12h", where="amount > {n}"),
+    ),
     Construct("per", counted(per=["terminal_id"], where="amount > {n}"), counted(where="amount > {n}")),
     Construct("since", counted(since="amount > 150.{n}"), counted(where="amount <= 150.{n}")),
     Construct("reset_after_alert", counted(where="amount > {n}") | {"reset_after_alert": True}, where("amount > {n}")),

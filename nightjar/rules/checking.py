@@ -45,6 +45,8 @@ _EXAMPLES = {
     "where": 'Write a condition, as in "amount > 0"',
     "over": "Write the window's length, as in over: 1h",
     "delay": "Write how long before the event the window ends, as in delay: 7d",
+    "calendar": "Write day, week or month",
+    "zone": "Name a zone, as in Europe/Berlin",
     "episode": "Write the episode's length, as in episode: 10m",
     "until": "Write a condition, as in \"status = 'SUCCESS'\"",
     "per": "List the fields, as in [ip]",

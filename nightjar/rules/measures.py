@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_serializer, model_validator
 
+from nightjar.rules.calendars import Calendar
 from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
 from nightjar.rules.errors import shortened
 from nightjar.rules.functions import WHOLE, Function
+from nightjar.rules.predicates.zones import is_zone
 
 # A group's state is kept for its widest window; a year and a month covers any yearly question.
 MAX_OVER = 400 * MICROSECONDS["d"]
@@ -33,10 +35,13 @@ _FOLDING = [function for function in Function if function.spec.family is not Non
 HELD = ("function", "field", "share")
 _OF_ROWS = ", ".join(function for function in Function if function.spec.takes_rows)
 _SINGLE_EVENTS = "which looks at single events"
+# The options that give a window's length.
+_LENGTHS = {"over": "1h", "episode": "1h", "calendar": "day"}
 # Why an option does not go with another one, by both; the first of them is refused.
 _APART = {
     ("excluding_current", "delay"): "has no meaning with delay, whose window ends before the current event",
     ("since", "episode"): "does not go with an episode. Write until: what ends the episode",
+    ("resolution", "calendar"): "does not go with a calendar, whose days do not begin with whole steps everywhere",
     ("resolution", "episode"): "does not go with an episode, whose begin is not rounded",
     ("resolution", "since"): f"does not go with since, {_SINGLE_EVENTS}",
     ("resolution", "per"): f"does not go with per, {_SINGLE_EVENTS}",
@@ -60,7 +65,7 @@ class Measure(BaseModel):
         Duration | None,
         Field(
             description="Length of the window: `500ms`, `10s`, `1h30m`, `90d`; at most "
-            f"{format_duration(MAX_OVER)}. Both ends are included. Not with `episode`."
+            f"{format_duration(MAX_OVER)}. Both ends are included. Not with `episode` or `calendar`."
         ),
     ]
     delay: Annotated[
@@ -68,8 +73,18 @@ class Measure(BaseModel):
         Field(
             description="How long before the current event the window ends, end included: `over: 30d` with `delay: 7d` "
             f"holds the 30 days up to a week ago. At most {format_duration(MAX_OVER)} less `over`. Not with "
-            "`excluding_current`, `episode` or `resolution`."
+            "`excluding_current` or `resolution`; only with `over`."
         ),
+    ] = None
+    calendar: Annotated[
+        Calendar | None,
+        Field(
+            description="Instead of `over`: `day`, `week` or `month`. The window began with the current event's day, "
+            "with its Monday or the first of its month, at midnight by the clocks of `zone`."
+        ),
+    ] = None
+    zone: Annotated[
+        str | None, Field(description="Of a calendar: the zone's name, as in `Europe/Berlin`. Without it UTC.")
     ] = None
     episode: Annotated[
         Duration | None,
@@ -97,8 +112,8 @@ class Measure(BaseModel):
         bool,
         Field(
             strict=True,
-            description="`true`: an event exactly `over` before the window's end does not count. Not with `episode` or "
-            "`resolution`.",
+            description="`true`: an event exactly `over` before the window's end does not count. Only with `over`, not "
+            "with `resolution`.",
         ),
     ] = False
     since: Annotated[
@@ -109,8 +124,8 @@ class Measure(BaseModel):
         Field(
             description="Of a long window: its start is rounded down to a multiple of this, as in `1m`, and the stream "
             f"keeps one row per group and step instead of the events; from {format_duration(MIN_RESOLUTION)} to the "
-            f"length of the window. For {', '.join(_FOLDING[:-1])} and {_FOLDING[-1]}; not with `per`, `since` or "
-            "`episode`."
+            f"length of the window. For {', '.join(_FOLDING[:-1])} and {_FOLDING[-1]}; not with `per`, `since`, "
+            "`delay`, `excluding_start`, `episode` or `calendar`."
         ),
     ] = None
 
@@ -148,10 +163,10 @@ class Measure(BaseModel):
             if "delay" in rest:
                 raise ValueError(f"{named[0]} does not go with delay, which ends before the current event. Write last")
             rest["excluding_current"] = True
-        length = "episode" if "episode" in rest else "over"
-        if length in rest and rest[length] is None:
-            raise ValueError(f"{length} is empty. Write how long, as in {length}: 1h")
-        if length == "episode":
+        for length, example in _LENGTHS.items():
+            if length in rest and rest[length] is None:
+                raise ValueError(f"{length} is empty. Write how long, as in {length}: {example}")
+        if "episode" in rest or "calendar" in rest:
             rest.setdefault("over", None)
         return {"function": named[0], "field": field, "share": share, **rest}
 
@@ -193,12 +208,22 @@ class Measure(BaseModel):
                 raise ValueError(why if ". " in why else f"{why}. Leave one of them out")
         return value
 
-    @field_validator("episode")
+    @field_validator("episode", "calendar")
     @classmethod
-    def _alone(cls, episode: int | None, info: ValidationInfo) -> int | None:
-        if episode is not None and info.data.get("over") is not None:
-            raise ValueError("stands beside over. A measure has one of them")
-        return episode
+    def _alone(cls, length: Any, info: ValidationInfo) -> Any:
+        for other in ("over", "calendar"):
+            if length is not None and info.data.get(other) is not None:
+                raise ValueError(f"stands beside {other}. A measure has one of them")
+        return length
+
+    @field_validator("zone")
+    @classmethod
+    def _known(cls, zone: str | None, info: ValidationInfo) -> str | None:
+        if zone is not None and info.data.get("calendar", 1) is None:
+            raise ValueError("belongs to a calendar. Write calendar: day instead of over")
+        if zone is not None and not is_zone(zone):
+            raise ValueError(f"there is no zone {shortened(zone, 60)!r}. Name it as in 'Europe/Berlin' or 'UTC'")
+        return zone
 
     @field_validator("until")
     @classmethod
@@ -223,7 +248,9 @@ class Measure(BaseModel):
 
     @property
     def length(self) -> int:
-        """The length of its window or episode, µs."""
+        """The length of its window or episode, of a calendar the longest, µs."""
+        if self.calendar is not None:
+            return self.calendar.longest
         return self.over or self.episode or 0
 
     @property
@@ -240,7 +267,12 @@ class Measure(BaseModel):
             percent, rest = divmod(self.share, WHOLE // 100)
             of = {"of": of, "p": self.share * 100 / WHOLE if rest else percent}
         written: dict[str, Any] = {self.function.value: of}
-        written["over" if self.episode is None else "episode"] = format_duration(self.length)
+        if self.calendar is not None:
+            written["calendar"] = self.calendar.value
+        else:
+            written["over" if self.episode is None else "episode"] = format_duration(self.length)
+        if self.zone is not None:
+            written["zone"] = self.zone
         if self.delay is not None:
             written["delay"] = format_duration(self.delay)
         if self.until is not None:

@@ -261,6 +261,7 @@ def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
     measures |= {
         "w_rows": {"count": "*", "over": "10m"},
         "w_episode": {"count": "*", "episode": "10m", "until": f"{stream.event_id} = 'w0'"},
+        "w_day": {"count": "*", "calendar": "day"},
         "w_delayed": {"count": "*", "over": "10m", "delay": "10m"},
         "w_delayed_here": {"count": "*", "over": "10m", "delay": "10m", "per": [stream.event_id]},
         "w_others": {"last": stream.event_id, "over": "10m", "excluding_current": True},

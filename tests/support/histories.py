@@ -102,6 +102,8 @@ _FOLDING = ("count", "sum", "avg", "stddev", "min", "max")
 _SUMMING = ("sum", "avg", "stddev")
 OVERS = ("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m")
 _DELAYS = ("1s", "1s", "500ms", "3s", "8s", "30s")
+_ZONES = (None, "Europe/Berlin", "America/Havana", "Asia/Kathmandu")
+_LONGEST = {"day": "27h", "week": "171h", "month": "747h"}
 _RESOLUTIONS = ("1s", "2s", "7s", "30s", "1m")
 _PERCENTS = ("95", "99.9", "50", "1", "25", "33.333")
 _RESULT = {
@@ -163,6 +165,7 @@ class _Window:
     resolution: str | None
     delay: str | None = None
     excluding_start: bool = False
+    calendar: tuple[str, str | None] | None = None
 
 
 @st.composite
@@ -189,6 +192,9 @@ def _windows(draw: st.DrawFn, stream: Stream, overs: tuple[str, ...], *, foldabl
     may_fold = foldable and fine and not (episode or reset or per)
     resolution = draw(st.sampled_from(fine)) if may_fold and draw(st.booleans()) else None
     sliding = not (episode or resolution)
+    if sliding and draw(st.integers(0, 9)) == 9:
+        calendar = draw(st.sampled_from(("day", "week", "month"))), draw(st.sampled_from(_ZONES))
+        return _Window(over, reset, per, draw(st.booleans()), episode, None, None, calendar=calendar)
     delay = draw(st.sampled_from(_DELAYS)) if sliding and draw(st.integers(0, 3)) == 3 else None
     return _Window(
         over,
@@ -222,6 +228,13 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     p = draw(st.sampled_from(_PERCENTS)) if function == "percentile" else "95"
     under = {"of": name, "p": float(p) if "." in p else int(p)} if function == "percentile" else name or "*"
     written: dict[str, Any] = {function: under, "episode" if window.episode else "over": window.over}
+    calendar = None
+    if window.calendar:
+        unit, zone = window.calendar
+        del written["over"]
+        written["calendar"], calendar = unit, (unit, zone or "UTC")
+        if zone:
+            written["zone"] = zone
     if where:
         written["where"] = where.sql
     if window.since:
@@ -241,7 +254,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     measure = Measure(
         function,
         name,
-        parse_duration(window.over),
+        parse_duration(window.over if calendar is None else _LONGEST[calendar[0]]),
         where.test if where else ALWAYS,
         window.per,
         window.excluding_current,
@@ -254,6 +267,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         parse_duration(window.delay) if window.delay else 0,
         window.excluding_start,
         p,
+        calendar,
     )
     return written, measure, result_kind(measure, stream).value
 

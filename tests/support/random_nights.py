@@ -108,7 +108,7 @@ def _longer_version(version: Version, effective: int) -> Version:
     def longer(measure: Measure) -> Measure:
         return replace(
             measure,
-            over=measure.over * FACTOR,
+            over=measure.over if measure.calendar else measure.over * FACTOR,
             delay=measure.delay * FACTOR,
             resolution=measure.resolution * FACTOR,
         )

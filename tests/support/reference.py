@@ -10,10 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONG_AGO = -(2**62)
 NOT_YET = 2**62  # of a version that waits
 OVERFLOW = object()  # a sum that its type cannot hold
@@ -38,6 +41,7 @@ class Measure:
     delay: int = 0  # µs
     excluding_start: bool = False
     p: str = "95"  # of a percentile, in percent
+    calendar: tuple[str, str] | None = None  # unit and zone; `over` is its longest length
 
     @property
     def reach(self) -> int:
@@ -189,10 +193,24 @@ def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) 
         return episode(measure, [e[setting.event_time] for e in seen], seen)
     ends = event[setting.event_time] - measure.delay
     begins = ends - measure.over
+    if measure.calendar:
+        begins = max(begins, midnight(ends, *measure.calendar))
     if measure.resolution:
         begins -= begins % measure.resolution
     held = [e for e in seen if begins <= e[setting.event_time] <= ends]
     return [e for e in held if e[setting.event_time] > begins] if measure.excluding_start else held
+
+
+def midnight(time: int, unit: str, zone: str) -> int:
+    """When the day, week or month of a time (µs) began in the zone."""
+    now = (EPOCH + timedelta(microseconds=time)).astimezone(ZoneInfo(zone))
+    day = now.date()
+    if unit == "week":
+        day -= timedelta(days=day.weekday())
+    if unit == "month":
+        day = day.replace(day=1)
+    begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))
+    return (begin.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
 
 
 def episode(measure: Measure, times: list[int], seen: list[Event]) -> list[Event]:

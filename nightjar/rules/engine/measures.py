@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nightjar.rules import calendars
 from nightjar.rules.engine import carried
 from nightjar.rules.engine.columns import Mask
 from nightjar.rules.engine.kernels import answers, episodes, steps, windows
@@ -174,9 +175,13 @@ class _Walks:
         """Where the sliding window of each row begins."""
         walk, timeline, store = self._walk, self._timeline, self._timeline.store
         begins = max(self._runs.horizon, self._runs.folded) if window.resolution else self._runs.horizon
-        low: Int64Array = windows.lower_bounds(
-            walk.first, self._runs.start, timeline.times, walk.at, window.over + window.delay, window.resolution, begins
-        )
+        place = walk.first, self._runs.start, timeline.times, walk.at
+        low: Int64Array
+        if window.calendar is None:
+            low = windows.lower_bounds(*place, window.over + window.delay, window.resolution, begins)
+        else:
+            bounds = calendars.begins(timeline.times[walk.at], *window.calendar)
+            low = windows.first_places(*place, np.maximum(bounds, begins))
         if window.since is not None:
             word, bit = self._masks[window.since]
             if window.delay:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from nightjar.rules.calendars import UTC, Calendar
 from nightjar.rules.computed import in_order
 from nightjar.rules.engine.columns import FEW
 from nightjar.rules.engine.kernels import steps
@@ -38,6 +39,7 @@ class Window(NamedTuple):
     """The rows in a measure's window: `over` in µs; `since` as the rows that restart it.
 
     delay: µs, how long before the current row it ends; it leaves that out then.
+    calendar: a unit and the zone by whose clocks it begins; `over` is its longest length then.
     resolution: µs, its start is rounded down to a multiple of it; 0 where it is not.
     An episode has the length `over`, and opens as the rows that may open it (None: no episode); `until` as the rows
     that close it.
@@ -51,6 +53,7 @@ class Window(NamedTuple):
     until: MaskKey | None = None
     resolution: int = 0
     delay: int = 0
+    calendar: tuple[Calendar, str] | None = None
 
     @property
     def marks(self) -> tuple[MaskKey | None, ...]:
@@ -443,7 +446,8 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         # times are whole microseconds
         length = measure.length - measure.excluding_start
         excluding = measure.excluding_current or delay > 0
-        window = Window(length, since, measure.per, excluding, opens, until, step, delay)
+        calendar = None if measure.calendar is None else (measure.calendar, measure.zone or UTC)
+        window = Window(length, since, measure.per, excluding, opens, until, step, delay, calendar)
         counted = key(rule.where, measure.where, IN_TIME if step else None, field=measure.field)
         share = measure.share or measure.function.spec.share or 0
         return Aggregate(measure.function, measure.field, counted, window, share)

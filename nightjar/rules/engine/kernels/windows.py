@@ -72,6 +72,20 @@ def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):
 
 
 @kernel
+def first_places(run_first, run_start, times, at, bounds):
+    """low[k]: the first index of the walk whose time is not before bounds[k] (µs), which ascend within a run."""
+    low = np.empty(len(at), np.int64)
+    for r in range(len(run_first) - 1):
+        first, last = run_first[r], run_first[r + 1]
+        a = earliest(times, run_start[r], at[first], bounds[first])
+        for k in range(first, last):
+            while times[a] < bounds[k]:
+                a += 1
+            low[k] = a
+    return low
+
+
+@kernel
 def upper_bounds(run_first, run_start, times, at, delay):
     """end[k]: the first place of the walk whose time is less than `delay` (µs, above 0) before the row at at[k]."""
     end = np.empty(len(at), np.int64)
