@@ -19,6 +19,7 @@ from nightjar.backfill.explain.explanation import Explanation
 from nightjar.rules.display import readable
 from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import RuleError
+from nightjar.rules.retention import reaches_of
 from nightjar.rules.thresholds import thresholds_of
 from nightjar.rules.timestamps import from_microseconds, microseconds
 
@@ -108,8 +109,8 @@ def windows_of(found: Explanation) -> list[Window]:
         return []
     times, kinds = [microseconds(at) for at in rows.get_column(stream.event_time)], kinds_of(found)
     lengths: dict[int, list[str]] = {}
-    for name, measure in rule.aggregates.items():
-        lengths.setdefault(measure.reach, []).append(name)
+    for name, reach in reaches_of(rule).items():
+        lengths.setdefault(reach, []).append(name)
     if not lengths:  # the event alone decides
         lengths[0] = []
     return [_window(times, kinds, length, lengths[length]) for length in sorted(lengths)[:MOST_AXES]]

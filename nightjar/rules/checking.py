@@ -19,7 +19,7 @@ from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import DeclarationError, PredicateError, Problem
 from nightjar.rules.functions import Function, result_type
 from nightjar.rules.measures import HELD, MAX_FIELDS, Measure, fields_under
-from nightjar.rules.names import did_you_mean, is_usable_name, unknown_name
+from nightjar.rules.names import did_you_mean, is_usable_name, named_in, unknown_name
 from nightjar.rules.predicates import check_predicate, check_value
 from nightjar.rules.types import FieldType, Kind
 
@@ -195,6 +195,8 @@ class _Check:
         self.predicate("where", self.written.get("where"), stream.fields)
         results: dict[str, FieldType] = {}
         lists: set[str] = set()
+        aggregates = {name: measure for name, measure in measures.items() if isinstance(measure, Measure)}
+        inner = {name: named_in(measure.where or "", measures) for name, measure in aggregates.items()}
         for measure_name, measure in measures.items():
             place = f"measures.{measure_name}"
             if measure_name in stream.fields:
@@ -202,11 +204,14 @@ class _Check:
                 self.add(place, measure_name, f"stream {stream.name} has a field of that name", remedy)
             if isinstance(measure, str):
                 continue
+            if not inner[measure_name]:
+                self.predicate(f"{place}.where", measure.where, stream.fields)
             if (result := self.measure(place, measure, stream)) is not None:
                 results[measure_name] = result
             if measure.function.spec.is_list:
                 lists.add(measure_name)
                 results.pop(measure_name, None)
+        self.nested(aggregates, inner, {**stream.fields, **results})
         written = self.written.get("measures", {})
         for measure_name, body in written.items() if isinstance(written, Mapping) else ():
             if measure_name not in measures and isinstance(body, Mapping):
@@ -222,6 +227,42 @@ class _Check:
         self.predicate("when", self.written.get("when"), {**results, **stream.fields}, untyped)
         if isinstance(written, Mapping) and not self.accepted:
             self.description(self.written.get("description"), [*stream.fields, *map(str, written)])
+
+    def nested(
+        self, aggregates: Mapping[str, Measure], inner: Mapping[str, frozenset[str]], columns: Mapping[str, FieldType]
+    ) -> None:
+        """Check each `where` that looks at other measures. inner: at which; columns: of fields and aggregates."""
+        for name, read in inner.items():
+            place, measure = f"measures.{name}.where", aggregates[name]
+            found = (self.unusable(measure, each, aggregates.get(each), inner.get(each)) for each in sorted(read))
+            problem = next((each for each in found if each is not None), None)
+            if problem is not None:
+                self.add(place, measure.where, *problem)
+            elif read:
+                known = {column: kind for column, kind in columns.items() if column in read or column not in inner}
+                self.predicate(place, measure.where, known, read)
+
+    def unusable(
+        self, measure: Measure, name: str, other: Measure | None, inner: frozenset[str] | None
+    ) -> tuple[str, str] | None:
+        """What is wrong, and the remedy, where a measure's `where` may not look at another, which looks at `inner`."""
+        if other is measure:
+            return "looks at the measure itself", "Name other measures"
+        if other is None:
+            what = f"looks at {name!r}, which is computed; where may only look at measures over windows"
+            return what, "Write its expression here"
+        if inner:
+            what = f"looks at {name!r}, which looks at measures itself; one level is possible"
+            return what, "Name measures whose where compares fields only"
+        if other.function.spec.is_list:
+            what = f"looks at {name!r}, a list of values, which only the alert shows"
+            return what, "Compare a count_distinct of the same field"
+        if other.resolution is not None or measure.resolution is not None:
+            what = f"looks at {name!r}, which does not go with a resolution: folded events cannot be looked at again"
+            return what, "Leave resolution out of both"
+        if self.written.get("reset_after_alert") is True:
+            return f"looks at {name!r}, which does not go with reset_after_alert", "Leave one of them out"
+        return None
 
     def computed(
         self, texts: Mapping[str, str], results: dict[str, FieldType], untyped: Container[str], stream: Stream
@@ -254,7 +295,6 @@ class _Check:
     def measure(self, place: str, measure: Measure, stream: Stream) -> FieldType | None:
         """The measure's type; None if its function does not take the field."""
         self.fields(f"{place}.per", list(measure.per), stream)
-        self.predicate(f"{place}.where", measure.where, stream.fields)
         self.predicate(f"{place}.since", measure.since, stream.fields)
         self.predicate(f"{place}.until", measure.until, stream.fields)
         if measure.resolution is not None:

@@ -12,6 +12,7 @@ _REMEDY = "Change it, or no event will ever meet it"
 
 def doubts(rule: Rule, stream: Stream) -> list[Problem]:
     """Conditions of a rule that never hold, each with its place; the rule fits its stream."""
+    kinds = {**stream.fields, **measure_types(rule, stream)}
     conditions = {"where": rule.where}
     for name, measure in rule.aggregates.items():
         of_measure = {"where": measure.where, "since": measure.since, "until": measure.until}
@@ -20,9 +21,9 @@ def doubts(rule: Rule, stream: Stream) -> list[Problem]:
         Problem(place, text, reason, _REMEDY)
         for place, text in conditions.items()
         if text is not None
-        for reason in impossible_parts([text], stream.fields, {})
+        for reason in impossible_parts([text], kinds, {})
     ]
-    kinds, least = {**stream.fields, **measure_types(rule, stream)}, dict[str, int]()
+    least = dict[str, int]()
     for name, measure in rule.aggregates.items():
         if measure.function.spec.counts:
             excluding = measure.excluding_current or measure.delay

@@ -96,7 +96,12 @@ class Measure(BaseModel):
     until: Annotated[
         str | None, Field(description="Of an episode: the first event that meets it is the episode's last.")
     ] = None
-    where: Annotated[str | None, Field(description="Only events that meet it count.")] = None
+    where: Annotated[
+        str | None,
+        Field(
+            description="Only events that meet it count. It may look at other measures, as they were at these events."
+        ),
+    ] = None
     per: Annotated[
         tuple[str, ...],
         Field(

@@ -18,7 +18,7 @@ from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
 from nightjar.rules.errors import DeclarationError, Problem, RuleError, printable, shortened
 from nightjar.rules.functions import result_type
 from nightjar.rules.measures import MAX_FIELDS, Measure
-from nightjar.rules.names import RULE_ID
+from nightjar.rules.names import RULE_ID, named_in
 from nightjar.rules.predicates import compile_value
 from nightjar.rules.states import Revisions, Severity, State
 from nightjar.rules.streams import Stream
@@ -225,6 +225,16 @@ class Rule(BaseModel):
     def computed(self) -> dict[str, str]:
         """The measures that are expressions over fields and other measures, by name."""
         return {name: measure for name, measure in self.measures.items() if isinstance(measure, str)}
+
+    @property
+    def inner(self) -> dict[str, frozenset[str]]:
+        """Of each measure whose `where` looks at other measures (S18.3) the names of these."""
+        found = {
+            name: named_in(measure.where, self.measures)
+            for name, measure in self.aggregates.items()
+            if measure.where is not None
+        }
+        return {name: read for name, read in found.items() if read}
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same results. Author and reason make no difference."""

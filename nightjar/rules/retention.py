@@ -19,7 +19,8 @@ def widest(rule: Rule) -> int:
 
 def unfolded(rule: Rule) -> int:
     """The same without measures that have a resolution, of which rows are folded (S14.3)."""
-    widest_of_rows = max((measure.reach for measure in rule.aggregates.values() if not measure.resolution), default=0)
+    reaches, aggregates = reaches_of(rule), rule.aggregates
+    widest_of_rows = max((reach for name, reach in reaches.items() if not aggregates[name].resolution), default=0)
     return widest_of_rows * (RESET_REACH if rule.reset_after_alert else 1)
 
 
@@ -30,7 +31,17 @@ def folds(rule: Rule) -> bool:
 
 def window(rule: Rule) -> int:
     """The same without what violations before the event have to do with it."""
-    return max((measure.reach for measure in rule.aggregates.values()), default=0)
+    return max(reaches_of(rule).values(), default=0)
+
+
+def reaches_of(rule: Rule) -> dict[str, int]:
+    """How long before an event those may lie that each measure at it depends on, in µs; without violations."""
+    aggregates, inner = rule.aggregates, rule.inner
+    return {
+        name: measure.reach
+        + max((aggregates[each].reach for each in inner.get(name, ()) if each in aggregates), default=0)
+        for name, measure in aggregates.items()
+    }
 
 
 def retained(rule: Rule, events_per_day: float) -> int:

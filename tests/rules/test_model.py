@@ -413,6 +413,39 @@ def test_a_mistake_in_a_computed_measure(measures: Any, place: str, what: str, r
 
 
 @pytest.mark.parametrize(
+    ("changes", "what", "remedy"),
+    [
+        ({"m": {"where": "m > 1"}}, "looks at the measure itself", "Name other measures"),
+        ({"n": {"where": "other = 1"}}, "'n', which looks at measures itself; one level", "compares fields only"),
+        ({"n": "1 + 1"}, "'n', which is computed", "Write its expression here"),
+        ({"n": {"values": "terminal_id"}}, "'n', a list of values", "count_distinct"),
+        ({"n": {"count": "*", "resolution": "1m"}}, "'n', which does not go with a resolution", "out of both"),
+        ({"m": {"where": "n = 1", "resolution": "1m"}}, "'n', which does not go with a resolution", "out of both"),
+        ({"m": {"where": "n = 'x'"}}, "cannot be compared", "without quotes"),
+        ({"m": {"where": "n = 1 AND amonut > 2"}}, "unknown name 'amonut'", "mean amount?"),
+    ],
+)
+def test_a_mistake_in_a_condition_over_measures(changes: dict[str, Any], what: str, remedy: str) -> None:
+    """S18.4: with the place of the measure that looks at others."""
+    measures: dict[str, Any] = {"m": {"where": "n = 1"}, "n": {"count": "*"}, "other": {"count": "*"}, **changes}
+    for name, measure in measures.items():
+        if isinstance(measure, dict):
+            measures[name] = {**({} if "values" in measure else {"count": "*"}), "over": "1h", **measure}
+    (problem,) = problems_of(written(measures=measures, when="TRUE"))
+    assert problem.place == "measures.m.where"
+    assert what in problem.message
+    assert remedy in problem.remedy
+
+
+def test_a_rule_that_starts_again_has_no_condition_over_measures() -> None:
+    """S18.4: what a measure is at an earlier event would depend on the alerts before that."""
+    measures = {"m": {"count": "*", "over": "1h", "where": "n = 1"}, "n": {"count": "*", "over": "1h"}}
+    (problem,) = problems_of(written(measures=measures, when="TRUE", reset_after_alert=True))
+    assert problem.place == "measures.m.where"
+    assert "reset_after_alert" in problem.message
+
+
+@pytest.mark.parametrize(
     ("sql", "kind"),
     [
         ("n / 2", DOUBLE),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -273,6 +274,28 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
 
 
 @st.composite
+def _nested(
+    draw: st.DrawFn,
+    name: str,
+    drawn: dict[str, tuple[dict[str, Any], Measure, str]],
+    kinds: tuple[tuple[str, str], ...],
+) -> tuple[dict[str, Any], Measure, str]:
+    """The measure of that name with a condition over others, where it may have one."""
+    written, measure, kind = drawn[name]
+    looked_at = {each for _, other, _ in drawn.values() for each in other.reads}
+    others = [
+        (each, its_kind)
+        for each, (_, other, its_kind) in drawn.items()
+        if each != name and not other.reads and not other.resolution and other.function != "values"
+    ]
+    if measure.resolution or name in looked_at or not others:
+        return written, measure, kind
+    where = draw(predicates((*others, draw(st.sampled_from(kinds)))))
+    reads = tuple(each for each, _ in others if re.search(rf"\b{each}\b", where.sql))
+    return {**written, "where": where.sql}, replace(measure, where=where.test, counts=where.sql, reads=reads), kind
+
+
+@st.composite
 def _computed(
     draw: st.DrawFn, columns: tuple[tuple[str, str], ...]
 ) -> tuple[str, Callable[[dict[str, Any]], Any], str]:
@@ -332,6 +355,9 @@ def rules(
         drawn[f"m{number}"] = draw(measures(stream, window))
     kinds = kinds_of(stream)
     names = tuple(name for name, _ in kinds)
+    for name in drawn if not resets else ():
+        if draw(st.integers(0, 3)) == 3:
+            drawn[name] = draw(_nested(name, drawn, kinds))
     where = draw(predicates(kinds)) if draw(st.integers(0, 3)) == 3 else None
     read = {(name, kind) for name, kind in kinds if name == "amount"} | {kinds[0]}
     compared = [(name, kind) for name, (_, measure, kind) in drawn.items() if measure.function != "values"]

@@ -25,6 +25,7 @@ from tests.support.reference import (
     Setting,
     Version,
     applicable,
+    as_then,
     fnv64,
     horizon_of,
     judged,
@@ -216,22 +217,28 @@ class Oracle:
         found = {}
         self._outdated = set()
         violated: dict[Subject, set[str]] = {}
-        for index, row in enumerate(self._rows):
+        places = {id(row): place for place, row in enumerate(self._rows)}
+        then: dict[Any, bool] = {}
+
+        def visible(version: Version, row: dict[str, Any]) -> list[dict[str, Any]]:
+            return [
+                other
+                for other in [*(self._past if version.has_resolution else ()), *self._rows[: places[id(row)] + 1]]
+                if (not other["late"] or other["order"] <= row["order"])
+                and all(other[f] == row[f] for f in version.group_by)
+                and version.where(other)
+                and (version.has_resolution or self._time(other) >= self.horizon)
+            ]
+
+        for row in self._rows:
             if row["late"] or self._time(row) < self.horizon:
                 continue
             for rule_id in {v.rule_id for v in versions}:
                 version = applicable(versions, rule_id, self._time(row))
                 if version is None or not self._serves(version) or not judges(version, row):
                     continue
-                seen = [
-                    other
-                    for other in [*(self._past if version.has_resolution else ()), *self._rows[: index + 1]]
-                    if (not other["late"] or other["order"] <= row["order"])
-                    and all(other[f] == row[f] for f in version.group_by)
-                    and version.where(other)
-                    and (version.has_resolution or self._time(other) >= self.horizon)
-                ]
-                seeing = self._passed.since_of(version)
+                seen = visible(version, row)
+                seeing = as_then(self._setting, self._passed.since_of(version), partial(visible, version), then)
                 subject = (rule_id, version.version)
                 before = violated.setdefault(subject, set())
                 after = last_violation(self._setting, version, [e for e in seen if not e["late"]], before)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -42,6 +43,7 @@ class Measure:
     excluding_start: bool = False
     p: str = "95"  # of a percentile, in percent
     calendar: tuple[str, str] | None = None  # unit and zone; `over` is its longest length
+    reads: tuple[str, ...] = ()  # the measures at the event itself that `where` looks at, too
 
     @property
     def reach(self) -> int:
@@ -105,7 +107,22 @@ def evaluations(
     rule_ids = sorted({v.rule_id for v in versions})
 
     found = {}
-    for place, event in enumerate(known):
+    places = {id(event): place for place, event in enumerate(known)}
+    then: dict[Any, bool] = {}
+
+    def visible(version: Version, event: Event) -> list[Event]:
+        seen = [
+            other
+            for other in known[: places[id(event)] + 1]
+            if all(other[f] == event[f] for f in version.group_by)
+            and version.where(other)
+            and (not is_late(setting, other) or other["arrived"] <= event["arrived"])
+        ]
+        if not version.has_resolution:
+            seen = [other for other in seen if other[setting.event_time] >= version.since]
+        return seen
+
+    for event in known:
         if is_late(setting, event):
             continue
         for rule_id in rule_ids:
@@ -114,19 +131,46 @@ def evaluations(
                 continue
             if setting.allowed_lateness is None:
                 version = replace(version, since=LONG_AGO, folded={})
-            seen = [
-                other
-                for other in known[: place + 1]
-                if all(other[f] == event[f] for f in version.group_by)
-                and version.where(other)
-                and (not is_late(setting, other) or other["arrived"] <= event["arrived"])
-            ]
-            if not version.has_resolution:
-                seen = [other for other in seen if other[setting.event_time] >= version.since]
+            seen = visible(version, event)
+            version = as_then(setting, version, partial(visible, version), then)
             violated = {key[2] for key, (holds, _) in found.items() if holds and key[:2] == (rule_id, version.version)}
             after = last_violation(setting, version, [e for e in seen if not is_late(setting, e)], violated)
             found[rule_id, version.version, event[setting.event_id]] = judged(setting, version, event, seen, after)
     return found
+
+
+def as_then(
+    setting: Setting, version: Version, visible: Callable[[Event], list[Event]], then: dict[Any, bool]
+) -> Version:
+    """The version with conditions of measures that know what other measures are at an event, as it saw them (S18.3).
+
+    visible: what windows at an event may count, in order; it is the last of them. then: what has been found before.
+    """
+
+    def counts(name: str, event: Event) -> bool:
+        key = version.rule_id, version.version, name, id(event)
+        if key not in then:
+            seen, measure = visible(event), version.measures[name]
+            found = {
+                each: value(
+                    version.measures[each],
+                    event,
+                    [
+                        e
+                        for e in window(setting, version.measures[each], event, seen)
+                        if is_kept(setting, version, each, e)
+                    ],
+                )
+                for each in measure.reads
+            }
+            then[key] = OVERFLOW not in found.values() and measure.where({**event, **found})
+        return then[key]
+
+    measures = {
+        name: replace(measure, where=partial(counts, name)) if measure.reads else measure
+        for name, measure in version.measures.items()
+    }
+    return replace(version, measures=measures)
 
 
 def last_violation(setting: Setting, version: Version, on_time: list[Event], violated: set[str]) -> Event | None:
@@ -371,7 +415,10 @@ def is_replaced(version: Version, versions: list[Version], settled: int) -> bool
 
 def reach_of(version: Version) -> int:
     """How long before an event those may lie that the version depends on."""
-    widest = max((measure.reach for measure in version.measures.values()), default=0)
+    widest = max(
+        (m.reach + max((version.measures[r].reach for r in m.reads), default=0) for m in version.measures.values()),
+        default=0,
+    )
     return 5 * widest if version.resets else widest
 
 

@@ -60,7 +60,7 @@ def evaluated(
             name: _read(version.rule.aggregates[name], stream, value) for name, value in zip(names, values, strict=True)
         }
         measures |= dict.fromkeys(version.rule.computed, UNKNOWN)
-        if version.rule.reset_after_alert:
+        if version.rule.reset_after_alert or version.rule.inner:
             measures = dict.fromkeys(version.rule.measures, UNKNOWN)
         found[event_id] = (UNKNOWN if UNKNOWN in measures.values() else holds, measures)
     return found
@@ -90,7 +90,8 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
     marks, resets = [], []
     for name, measure in rule.aggregates.items():
         if measure.where is not None:
-            marks.append(f'coalesce(({measure.where}), FALSE) AS "{name} counts"')
+            where = "TRUE" if name in rule.inner else measure.where
+            marks.append(f'coalesce(({where}), FALSE) AS "{name} counts"')
         if measure.since is not None:
             earlier = _EARLIER
             if measure.delay is not None:

@@ -1,4 +1,4 @@
-"""The measures of a program at the rows to evaluate: aggregates as kernels answer them, and what is computed of these.
+"""The measures of conditions at the rows to evaluate: aggregates as kernels answer them, and what is computed of these.
 
 A column of conditions and of computed measures is made when it is first read, and each measure once.
 """
@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from nightjar.rules.engine.measures import Answers, Values
-from nightjar.rules.engine.plan import Computed, Program
+from nightjar.rules.engine.plan import Computed, Conditions
 from nightjar.rules.engine.polars_views import (
     Codes,
     LazyColumns,
@@ -31,9 +31,9 @@ _NONE: Int64Array = np.empty(0, np.int64)
 
 
 class Measured(Sequence[Values]):
-    """The measures of a program by their places in it, at some rows of the store."""
+    """The measures of a program, or of other conditions, by their places in it, at some rows of the store."""
 
-    def __init__(self, store: EventStore, program: Program, answers: Answers, rows: Int64Array) -> None:
+    def __init__(self, store: EventStore, program: Conditions, answers: Answers, rows: Int64Array) -> None:
         self._store, self._program, self._answers, self._rows = store, program, answers, rows
         self._known: dict[int, Values] = {}
         self.columns = LazyColumns(self._column, self._numbers, self._codes)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from nightjar.rules.engine import evaluation
+from nightjar.rules.engine import evaluation, nested
 from nightjar.rules.engine.advance import Advance, Delta, Events, Failure, InputRows, Position, brought
 from nightjar.rules.engine.announce import Announcements, alerts_table, announce, remember, with_muted
 from nightjar.rules.engine.columns import Mask, columns_of, one_batch, physical
@@ -120,7 +120,7 @@ class Engine:
         return Masks(self.store, None if self._batch else MOST_LATE * self.stream.allowed_lateness)
 
     def _needed(self, plan: GroupPlan) -> Needed:
-        return Needed(self.horizon, self.settled, plan.reach, plan.has_resets, self.folded)
+        return Needed(self.horizon, self.settled, plan.reach, plan.looks_at_others, self.folded)
 
     @property
     def unfit(self) -> dict[tuple[str, int], str]:
@@ -232,6 +232,7 @@ class Engine:
         self._masks.extend()
         for timeline in self._timelines.values():  # once: segments that grow delta by delta would move again and again
             timeline.take_in(base, LONG_AGO)
+            timeline.marked = frozenset()
         self._ledger.meet(base, LONG_AGO)
         announced = pa.concat_tables(announcements)
         self._ledger.restore(announced)
@@ -331,6 +332,8 @@ class Engine:
         for plan in self._plan.groups:
             timeline = self._timelines[plan.group_by]
             runs = timeline.insert(base, self._needed(plan))
+            if plan.nested is not None:
+                nested.mark(timeline, self._masks, plan.nested, base, self.horizon)
             if not runs.rows:
                 continue
             found = evaluation.evaluate(timeline, self._masks, plan, runs)

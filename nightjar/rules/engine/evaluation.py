@@ -182,5 +182,5 @@ def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mas
 def _conditions(program: Program, measured: Measured, rows: int) -> dict[int, Mask]:
     """`when` at every row, for the rules whose condition may hold at some row."""
     possible = program.screen.possible(measured.columns).nonzero()[0].tolist()
-    whens = [program.rules[at].when for at in possible]
+    whens = [program.whens[at] for at in possible]
     return dict(zip(possible, truths(whens, measured.columns, rows), strict=True))

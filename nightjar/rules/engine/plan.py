@@ -94,6 +94,20 @@ class Computed:
     reads: frozenset[str]
 
 
+@dataclass(frozen=True, eq=False)
+class Nested:
+    """A condition of a measure that looks at other measures at the event itself (S18.3).
+
+    text: unique among predicates; measures: what it reads beside fields, and the types of that, by its names in `when`;
+    reach: how long before the event those may lie that these depend on, in µs.
+    """
+
+    text: str
+    when: Predicate
+    measures: dict[str, tuple[Aggregate, FieldType]]
+    reach: int
+
+
 class Fold(NamedTuple):
     """What measures with a resolution (µs) need of each step (S14), as kernels.steps keeps it."""
 
@@ -150,7 +164,8 @@ class CompiledRule:
     """The name of each measure in conditions: that of its aggregate (two rules may use one name for different ones)."""
     when: Predicate
     predicates: dict[str, Predicate]
-    """Those of the marks, by text."""
+    """Those of the marks, by text; a nested one, which is no predicate of fields, holds nowhere."""
+    nested: tuple[Nested, ...]
 
     @property
     def rule(self) -> Rule:
@@ -200,25 +215,49 @@ class CompiledRule:
         return {self.seen, *(aggregate.mask for aggregate in self.aggregates), *windows}  # type: ignore[arg-type]
 
 
-class Program:
-    """Rule versions that are evaluated together, and their measures, each once.
+class Conditions:
+    """Conditions that are evaluated together, and the measures that they read, each once.
 
     places: the number of each measure, those of aggregates first; called: its number and type by its name in
     conditions.
     """
 
+    def __init__(
+        self, whens: Iterable[Predicate], measures: Mapping[str, tuple[Aggregate | Computed, FieldType]]
+    ) -> None:
+        """measures: with their types, by their names in conditions."""
+        self.whens = tuple(whens)
+        found = dict.fromkeys(measure for measure, _ in measures.values())
+        self.aggregates = tuple(measure for measure in found if isinstance(measure, Aggregate))
+        self.computed = tuple(measure for measure in found if isinstance(measure, Computed))
+        every: tuple[Aggregate | Computed, ...] = (*self.aggregates, *self.computed)
+        self.places = {measure: at for at, measure in enumerate(every)}
+        self.called = {name: (self.places[measure], kind) for name, (measure, kind) in measures.items()}
+
+
+class Program(Conditions):
+    """Rule versions that are evaluated together."""
+
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
         self.rules = tuple(rules)
-        self.aggregates = tuple(dict.fromkeys(a for rule in self.rules for a in rule.aggregates))
-        self.computed = tuple(each for rule in self.rules for each in rule.computed)
-        measures: tuple[Aggregate | Computed, ...] = (*self.aggregates, *self.computed)
-        self.places = {measure: at for at, measure in enumerate(measures)}
-        self.called = {
-            rule.called[name]: (self.places[rule.measures[name]], kind)
-            for rule in self.rules
-            for name, kind in rule.types.items()
+        measures = {
+            rule.called[name]: (rule.measures[name], kind) for rule in self.rules for name, kind in rule.types.items()
         }
-        self.screen = Screen([rule.when.bounds for rule in self.rules])
+        super().__init__((rule.when for rule in self.rules), measures)
+        self.screen = Screen([when.bounds for when in self.whens])
+
+
+class NestedConditions(Conditions):
+    """The conditions of a group-by's measures that look at other measures. reach: of these, in µs."""
+
+    def __init__(self, conditions: Iterable[Nested]) -> None:
+        self.conditions = tuple(conditions)
+        self.texts = tuple(each.text for each in self.conditions)
+        super().__init__(
+            (each.when for each in self.conditions),
+            {name: measure for each in self.conditions for name, measure in each.measures.items()},
+        )
+        self.reach = max((each.reach for each in self.conditions), default=0)
 
 
 @dataclass(frozen=True)
@@ -258,9 +297,15 @@ class GroupPlan:
         return self.programs(tuple(key for key in newest if key in self.compiled))
 
     @cached_property
-    def has_resets(self) -> bool:
-        """Whether a version starts again after its violations."""
-        return any(compiled.resets for compiled in self.compiled.values())
+    def nested(self) -> NestedConditions | None:
+        """The conditions that look at measures; None if there are none."""
+        found = {each.text: each for compiled in self.compiled.values() for each in compiled.nested}
+        return NestedConditions(found.values()) if found else None
+
+    @cached_property
+    def looks_at_others(self) -> bool:
+        """Whether a version depends on what holds at other events: its violations, or nested conditions."""
+        return self.nested is not None or any(compiled.resets for compiled in self.compiled.values())
 
     def programs(self, keys: tuple[tuple[str, int], ...]) -> tuple[Program, ...]:
         """These of the compiled versions: those that can be evaluated together, then each that starts again after its
@@ -431,16 +476,20 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
             problem = Problem(f"measures.{name}", measure.field, f"{measure.function} cannot take {measure.field}")
             raise RuleError([problem], where=f"rule {rule.id}")
 
+    nested: dict[str, Nested] = {}
+    nested_texts: set[str] = set()
+
     def key(*texts: str | None, field: str | None = None) -> MaskKey:
         given = frozenset(text for text in texts if text is not None)
         for text in given - predicates.keys():
-            sql = "TRUE" if text == IN_TIME else text
+            sql = "TRUE" if text == IN_TIME else "FALSE" if text in nested_texts else text
             predicates[text] = compile_predicate(sql, stream.fields, where=f"rule {rule.id}")
         return MaskKey(given, field)
 
-    def aggregate(measure: Measure) -> Aggregate:
+    def aggregate(name: str, measure: Measure) -> Aggregate:
+        where = nested[name].text if name in nested else measure.where
         since = None if measure.since is None else key(rule.where, measure.since)
-        opens = None if measure.episode is None else key(rule.where, measure.where)
+        opens = None if measure.episode is None else key(rule.where, where)
         until = None if measure.until is None else key(rule.where, measure.until)
         step, delay = measure.resolution or 0, measure.delay or 0
         # times are whole microseconds
@@ -448,21 +497,34 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         excluding = measure.excluding_current or delay > 0
         calendar = None if measure.calendar is None else (measure.calendar, measure.zone or UTC)
         window = Window(length, since, measure.per, excluding, opens, until, step, delay, calendar)
-        counted = key(rule.where, measure.where, IN_TIME if step else None, field=measure.field)
+        counted = key(rule.where, where, IN_TIME if step else None, field=measure.field)
         share = measure.share or measure.function.spec.share or 0
         return Aggregate(measure.function, measure.field, counted, window, share)
 
     types = measure_types(rule, stream)
     columns = {**stream.fields, **types}
-    found: dict[str, Aggregate | Computed] = {name: aggregate(measure) for name, measure in rule.aggregates.items()}
+    inner, aggregates = rule.inner, rule.aggregates
+    plain = {name: aggregate(name, measure) for name, measure in aggregates.items() if name not in inner}
+    for name, read in inner.items():
+        called = {each: plain[each].name for each in sorted(read)}
+        known = {**stream.fields, **{each: types[each] for each in read}}
+        when = compile_predicate(str(aggregates[name].where), known, where=f"rule {rule.id}", names=called)
+        text = f"$then {[rule.group_by, aggregates[name].where, called]!r}"
+        looked_at = {plain[each].name: (plain[each], types[each]) for each in read}
+        nested[name] = Nested(text, when, looked_at, max(aggregates[each].reach for each in read))
+        nested_texts.add(text)
+    found: dict[str, Aggregate | Computed] = {
+        name: plain[name] if name in plain else aggregate(name, measure) for name, measure in aggregates.items()
+    }
     called = {name: measure.name for name, measure in found.items()}
     for name, text in in_order(rule.computed).items():
         where = f"rule {rule.id}: measures.{name}"
         value = compile_value(text, columns, where=where, names=called, strict=False)
         called[name] = f"$={[rule.id, version.version, name]!r}"
-        inner = (found[read] for read, name_of in called.items() if name_of in value.columns)
-        reads = value.columns.union(*(each.reads for each in inner if isinstance(each, Computed)))
+        known_ones = (found[read] for read, name_of in called.items() if name_of in value.columns)
+        reads = value.columns.union(*(each.reads for each in known_ones if isinstance(each, Computed)))
         found[name] = Computed(called[name], value, types[name], reads)
     measures = {name: found[name] for name in rule.measures}
     when = compile_predicate(rule.when, columns, where=f"rule {rule.id}: when", names=called)
-    return CompiledRule(version, key(rule.where), measures, types, called, when, predicates)
+    seen = key(rule.where)
+    return CompiledRule(version, seen, measures, types, called, when, predicates, tuple(nested.values()))

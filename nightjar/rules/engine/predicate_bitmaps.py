@@ -80,6 +80,7 @@ class Masks:
         self._predicates: dict[str, Predicate] = {}
         self._places: dict[MaskKey, Mark] = {}
         self._marking = _Marking({})  # all of them
+        self._combined: dict[str, list[MaskKey]] = {}  # those of texts that are revised
         self._free: list[Mark] = []
         self._words = RowArray(np.uint8, 0)
 
@@ -111,6 +112,7 @@ class Masks:
                 held = self._truths(new, stretch) | {text: self.at(_alone(text), stretch) for text in known}
                 marking.set(self.words, self._store, stretch, held)
         self._places = self._places | marks
+        self._combined = {}
         self._marking = _Marking(self._places)
         return {mark.word for mark in marks.values()}
 
@@ -131,6 +133,28 @@ class Masks:
         for at in range(old, self._rows, _STRETCH):
             rows = slice(at, min(at + _STRETCH, self._rows))
             self._marking.set(self.words, self._store, rows, self._truths(self._predicates, rows))
+
+    def revise(self, text: str, rows: Int64Array, holds: Mask) -> set[int]:
+        """Mark different rows by whether this predicate holds there, which fields alone do not determine.
+
+        holds: uint8 per row. Returns the words of which bits have changed.
+        """
+        if text not in self._combined:
+            self._combined[text] = [key for key in self._places if text in key.predicates]
+        changed = set[int]()
+        for key in self._combined[text]:
+            word, bit = self._places[key]
+            marked = holds
+            for other in key.predicates - {text}:
+                marked = marked & self.at(_alone(other), rows)
+            if key.field is not None and (valid := self._store.valid(key.field, rows)) is not None:
+                marked = marked & valid
+            old = self.words[rows, word]
+            new = (old & np.uint8(255 - (1 << bit))) | (marked << np.uint8(bit))
+            if not np.array_equal(old, new):
+                self.words[rows, word] = new
+                changed.add(word)
+        return changed
 
     def release(self, rows: slice) -> None:
         """Release the memory of these rows, as the store does."""

@@ -19,6 +19,7 @@ from nightjar.rules.engine.strings import Int64Array
 
 # Rows taken in at once: few enough that what they are read from stays in the cache.
 _STRETCH = 1 << 16
+_NO_PLACES: Int64Array = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Needed:
     """Rows before it are no longer evaluated."""
     reach: int
     """The widest window."""
-    has_resets: bool = False
+    looks_at_others: bool = False
     """Whether a row may depend on the result of another that has seen more late rows."""
     folded: int = LONG_AGO
     """Rows before it are in steps for the measures with a resolution."""
@@ -88,6 +89,10 @@ class Timeline(Arena):
         self.complete_since = LONG_AGO
         self._fields: tuple[str, ...] = ()
         self._words: tuple[int, ...] = ()
+        # nested conditions by which the rows are marked; and the groups of the last rows to be inserted, where the rows
+        # of each begin, and their places
+        self.marked: frozenset[str] = frozenset()
+        self._inserted = (_NO_PLACES, np.zeros(1, np.int64), _NO_PLACES)
         self._casts = 0  # those of the store when the facts were chosen
 
     def use(self, words: Collection[int], fields: Collection[str], changed: Collection[int]) -> None:
@@ -120,9 +125,10 @@ class Timeline(Arena):
         groups = self._groups_since(base, needed)
         if not self._used and len(groups) > _STRETCH and not store.late[base : store.rows].any():
             self._place_all(groups, base, needed.since)
+            self.marked = frozenset()  # so that all are
             first_of, start, at, longest = segments.whole(self._spans, self.times, needed.settled)
             return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
-        touched, first, places = self._place(groups, base, needed.since, groups)
+        touched, first, places = self._inserted = self._place(groups, base, needed.since, groups)
         first_of, start, at, longest = segments.affected(
             touched,
             first,
@@ -136,9 +142,51 @@ class Timeline(Arena):
             store.newest,
             needed.reach,
             needed.settled,
-            needed.has_resets,
+            needed.looks_at_others,
         )
         return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
+
+    def behind_inserted(self, reach: int, horizon: int) -> Runs:
+        """The rows of the last `insert`, and those behind them in their groups as far as `reach` (µs) after the last;
+        late ones too, each in a run of its own. horizon: see Runs."""
+        touched, first, places = self._inserted
+        starts, ends = (self._spans[touched, at].astype(np.int64) for at in (segments.START, segments.END))
+        begins, last = places[first[:-1]], places[first[1:] - 1]
+        for at in np.flatnonzero(last + 1 < ends):
+            behind = self.times[last[at] + 1 : ends[at]]
+            ends[at] = last[at] + 1 + np.searchsorted(behind, self.times[last[at]] + reach, "right")
+        return self._runs(starts, begins, ends, horizon)
+
+    def everything(self, horizon: int) -> Runs:
+        """All rows from the horizon on, as `behind_inserted`."""
+        starts, ends = (self._spans[:, at].astype(np.int64) for at in (segments.START, segments.END))
+        some = ends > starts
+        starts, ends = starts[some], ends[some]
+        begins = starts.copy()
+        for at in np.flatnonzero(self.times[starts] < horizon):
+            begins[at] += np.searchsorted(self.times[starts[at] : ends[at]], horizon)
+        return self._runs(starts, begins, ends, horizon)
+
+    def _runs(self, starts: Int64Array, begins: Int64Array, ends: Int64Array, horizon: int) -> Runs:
+        """Runs of the places from `begins` to below `ends` of segments that begin at `starts`."""
+        sizes = ends - begins
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        at = np.arange(len(groups)) + np.repeat(begins - np.cumsum(sizes) + sizes, sizes)
+        late = self.store.late[self.rows[at]] != 0
+        on_time = np.bincount(groups[~late], minlength=len(sizes))
+        runs = np.concatenate([on_time[on_time > 0], np.ones(np.count_nonzero(late), np.int64)])
+        return Runs(
+            np.append(0, np.cumsum(runs)),
+            np.concatenate([starts[on_time > 0], starts[groups[late]]]),
+            np.concatenate([at[~late], at[late]]),
+            horizon,
+        )
+
+    def take_marks(self, words: Collection[int], places: Int64Array) -> None:
+        """Take over these words of the rows in some places."""
+        for word in words:
+            if word in self.marks:
+                self.marks.all[places, self.marks[word]] = self._masks.words[self.rows[places], word]
 
     def take_in(self, base: int, horizon: int) -> None:
         """Insert the store's rows from `base` on that are not before `horizon` (µs), as many as there are: room is made
