@@ -63,6 +63,12 @@ def measured(**measure: object) -> Rule:
     return {"measures": {"n": measure}, "when": "n > 1000000{n}"}
 
 
+def looking_at(condition: str) -> Rule:
+    """A rule that counts events with a condition, beside a measure that the condition may look at."""
+    measures = {"seen": {"count": "*", "over": "1h", "per": ["terminal_id"]}}
+    return {"measures": {**measures, "n": {"count": "*", "over": "1h", "where": condition}}, "when": "n > 1000000{n}"}
+
+
 CONSTRUCTS = (
     Construct("REGEXP_LIKE", where("REGEXP_LIKE(terminal_id, '^m.*{n}$')"), where("terminal_id LIKE 'm%{n}'")),
     Construct("IP_IN", where("IP_IN(ip, '10.{n}.0.0/16')"), where("ip LIKE '10.{n}.%'")),
@@ -84,6 +90,12 @@ CONSTRUCTS = (
     Construct("per", counted(per=["terminal_id"], where="amount > {n}"), counted(where="amount > {n}")),
     Construct("since", counted(since="amount > 150.{n}"), counted(where="amount <= 150.{n}")),
     Construct("reset_after_alert", counted(where="amount > {n}") | {"reset_after_alert": True}, where("amount > {n}")),
+    Construct(
+        "computed",
+        {"measures": {"n": {"count": "*", "over": "1h"}, "half": "n / 2"}, "when": "half > 1000000{n}"},
+        {"measures": {"n": {"count": "*", "over": "1h"}}, "when": "n / 2 > 1000000{n}"},
+    ),
+    Construct("where of measures", looking_at("seen > {n}"), looking_at("amount > {n}")),
     Construct(
         "values",
         measured(values="terminal_id") | {"when": "amount > 199.{n}"},
