@@ -175,13 +175,17 @@ def _events(
 
 def _placed(events: pl.DataFrame, subject: AlertSubject, shown: RuleVersion) -> dict[str, Any]:
     """The window, and how many events happened at the same time."""
-    stream, own = subject.stream, order_key(subject.at, subject.event_id)
+    stream = subject.stream
     since = subject.at - widest(shown.rule)
     near = events.drop(TARGET).filter(microseconds_of(stream) >= since)
-    keys = [
-        order_key(time, event_id)
-        for time, event_id in near.select(microseconds_of(stream), stream.event_id).iter_rows()
-    ]
+    columns = [microseconds_of(stream).alias("at"), pl.col(stream.event_id).alias("id")]
+    columns += [pl.col(stream.tiebreaker).alias("tie")] if stream.tiebreaker else []
+    keys = [order_key(*row) for row in near.select(columns).iter_rows()]
+    own = next(
+        key
+        for key, event_id in zip(keys, near.get_column(stream.event_id), strict=True)
+        if event_id == subject.event_id
+    )
     rows = sorted((number for number, key in enumerate(keys) if key <= own), key=keys.__getitem__)
     before = sum(key[0] == subject.at and key < own for key in keys)
     after = sum(key > own for key in keys)

@@ -30,7 +30,7 @@ BECAUSE = {
     Cause.STREAM_DOWN: "the stream had not read all events of its window",
     Cause.RULE_PROPAGATION: "its event had arrived before the version of the rule that applies to it",
     Cause.COLD_START: "the stream lacked the beginning of its window when the version of the rule came",
-    Cause.SETTINGS_CHANGED: "an event of its window was late for the stream then, and is not by today's settings",
+    Cause.SETTINGS_CHANGED: "what was late for the stream, or the order of equal times, was another then",
     Cause.DUPLICATE_CONFLICT: "two different events of its window have one id, of which the first to arrive counts",
     Cause.FORGOTTEN: "an event of its window may have been erased with a person",
     Cause.UNEXPLAINED: "of nothing that is known, which is a defect",

@@ -131,21 +131,21 @@ class CauseFinder:
             return Cause.RULE_PROPAGATION
         if window.conflicting:
             return Cause.DUPLICATE_CONFLICT
-        # of a measure with a resolution the setting decides which events count, also of those read before it (S14.4)
+        # of a measure with a resolution the setting decides which events count, also of those read before it (S14.4);
+        # a tie-breaker decides their order, also of those read before it was declared (S1.3)
         then = [replayed.get(row["alert_id"]) for replayed in self._replayed_by_then]
-        changed = bool(then) and any(self._same(row, replayed) for replayed in (*then, row["replayed"]))
+        then += [row["replayed"]] if self._lateness else []
+        changed = any(self._same(row, replayed) for replayed in then)
         return Cause.SETTINGS_CHANGED if changed else Cause.UNEXPLAINED
 
     @cached_property
     def _replayed_by_then(self) -> list[dict[str, str]]:
-        """By what `allowed_lateness` was at other times: alert id to measures."""
+        """By what `allowed_lateness` was at other times, and without a tie-breaker: alert id to measures."""
+        others = [replace(self._stream, allowed_lateness=lateness) for lateness in self._lateness]
+        others += [replace(self._stream, tiebreaker=None)] if self._stream.tiebreaker else []
         found = []
-        for lateness in self._lateness:
-            engine = Engine(
-                replace(self._stream, allowed_lateness=lateness),
-                self._ruleset,
-                group_bys=frozenset({self._group_by.fields}),
-            )
+        for stream in others:
+            engine = Engine(stream, self._ruleset, group_bys=frozenset({self._group_by.fields}))
             alerts = latest_revisions(pl.DataFrame(engine.advance(self._events).alerts)).filter(kind="alert")
             found.append(dict(canonical(alerts).select("alert_id", "measures").iter_rows()))
         return found

@@ -111,8 +111,8 @@ class CaseOutcome:
     state: dict[str, dict[str, int]] = field(default_factory=dict)
     """Stream → the group-by's fields joined by commas → rows."""
     simultaneous: list[Row] = field(default_factory=list)
-    """Where events of one group happened at the same time, so that a hash of their ids decides their order (S1.1):
-    stream, group, event_time, and their ids in that order."""
+    """Where events of one group happened at the same time and no tie-breaker orders them, so that a hash of their ids
+    does (S1.1): stream, group, event_time, and their ids in that order."""
 
     @property
     def final(self) -> list[Row]:

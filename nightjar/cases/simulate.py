@@ -176,17 +176,16 @@ class _Host:
         return corrections_of(self.case.streams, self.ruleset, self.published, events, self.outcome.alerts)
 
     def simultaneous(self) -> Iterator[dict[str, Any]]:
-        """Each group of a rule's group-by with several events at one time."""
+        """Each group of a rule's group-by with several events at one time that no tie-breaker orders."""
         for name, stream in self.case.streams.items():
             events = {event[stream.event_id]: event for event in reversed(self.taken[name])}  # the first of each id
             rules = (version.rule for version in self.ruleset.of_stream(name).versions)
             for fields in sorted({rule.group_by for rule in rules if rule.state.is_evaluated}):
                 at_once: dict[tuple[Any, ...], list[str]] = {}
                 for event_id, event in events.items():
-                    at_once.setdefault((event[stream.event_time], *(event[each] for each in fields)), []).append(
-                        event_id
-                    )
-                for (at, *values), ids in at_once.items():
+                    at = event[stream.event_time], event[stream.tiebreaker] if stream.tiebreaker else None
+                    at_once.setdefault((*at, *(event[each] for each in fields)), []).append(event_id)
+                for (at, _, *values), ids in at_once.items():
                     if len(ids) > 1 and None not in values:
                         yield {
                             "stream": name,

@@ -33,12 +33,15 @@ RESERVED_FIELDS = frozenset(
 STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _KEYS = (
-    *("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", *ENCODING_KEYS, "fields"),
+    *("topic", "event_id", "event_time", "tiebreaker", "entities", "allowed_lateness", "max_future_skew"),
+    *(*ENCODING_KEYS, "fields"),
 )
 _MARKS = ("optional", "sensitive")
 _TIME_KEYS = ("unit", "format", "zone")
 _FIELD_KEYS = ("type", *_MARKS, "from", *_TIME_KEYS, "sql")
 _DERIVED_KEYS = ("sql", "sensitive")
+# The kinds of a tie-breaker: exact, and in the order that they are written in.
+_ORDERING = frozenset({Kind.INT64, Kind.DECIMAL, Kind.TIMESTAMP})
 
 
 def _nothing() -> Mapping[str, Any]:
@@ -69,6 +72,8 @@ class Stream:
     """The fields that are computed from the others, and how (rules/derived.py)."""
     encoding: Encoding = PLAIN
     """How records are written."""
+    tiebreaker: str | None = None
+    """The field by which events of one time are ordered (S1.3)."""
 
     @property
     def reads_key(self) -> bool:
@@ -282,6 +287,7 @@ class _Declaration:
             MappingProxyType({name: written for name, written in times.items() if written is not None}),
             MappingProxyType(derived),
             written_as,
+            self.tiebreaker(fields),
         )
 
     def fields(self) -> tuple[dict[str, FieldType], dict[str, set[str]]]:
@@ -405,6 +411,17 @@ class _Declaration:
             return written_time(declared)
         except NightjarError as refusal:
             raise self.error(f"fields.{name}.{refusal.where}", refusal.what, refusal.remedy) from None
+
+    def tiebreaker(self, fields: Mapping[str, FieldType]) -> str | None:
+        """The field that orders events of one time; None if none is declared."""
+        if "tiebreaker" not in self.body:
+            return None
+        name = self.declared("tiebreaker", self.body["tiebreaker"], fields)
+        if fields[name].kind not in _ORDERING or name == self.body.get("event_time"):
+            what = "is the event time" if name == self.body.get("event_time") else f"is {fields[name]}"
+            remedy = "Name an int64, decimal or timestamp that grows from event to event, as a position in a log does"
+            raise self.error("tiebreaker", f"field {name!r} {what}", remedy)
+        return name
 
     def field_key(self, key: str, fields: Mapping[str, FieldType]) -> str:
         name = self.body.get(key)

@@ -45,13 +45,21 @@ class Declaration(msgspec.Struct, frozen=True):
     """Their types, by name."""
     optional: list[str] = []
     """Checkpoints older than optional fields name none."""
+    tiebreaker: str | msgspec.UnsetType = msgspec.UNSET
+    """It decides the order in which the state's alerts were found."""
 
     @classmethod
     def of(cls, stream: Stream) -> Self:
         """That of a stream as it is declared now."""
         fields = {name: str(kind) for name, kind in stream.fields.items()}
         return cls(
-            stream.topic, stream.event_id, stream.event_time, list(stream.entities), fields, sorted(stream.optional)
+            stream.topic,
+            stream.event_id,
+            stream.event_time,
+            list(stream.entities),
+            fields,
+            sorted(stream.optional),
+            stream.tiebreaker or msgspec.UNSET,
         )
 
     def misfit(self, stream: Stream) -> Misfit | None:
@@ -59,7 +67,7 @@ class Declaration(msgspec.Struct, frozen=True):
         if (found := self._misfit_of_fields(stream)) is not None:
             return found
         now = Declaration.of(stream)
-        for name in ("topic", "event_id", "event_time", "entities"):
+        for name in ("topic", "event_id", "event_time", "tiebreaker", "entities"):
             was, here = getattr(self, name), getattr(now, name)
             if was != here:
                 # the offsets are those of the old topic
@@ -201,5 +209,7 @@ def read(file: AnyPath) -> Metadata | Misfit:
         return foreign
 
 
-def _shown(value: str | list[str]) -> str:
-    return json.dumps(value) if isinstance(value, list) else value
+def _shown(value: str | list[str] | msgspec.UnsetType) -> str:
+    if value is msgspec.UNSET:
+        return "not declared"
+    return json.dumps(value) if isinstance(value, list) else str(value)

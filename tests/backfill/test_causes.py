@@ -217,6 +217,15 @@ def test_what_counts_in_no_step_since_the_setting_changed(lateness: tuple[int, .
     assert cause(events, 3, emitted=2, true=3, lateness=lateness, **known) is expected
 
 
+@pytest.mark.parametrize(("emitted", "expected"), [(2, Cause.SETTINGS_CHANGED), (3, Cause.UNEXPLAINED)])
+def test_what_was_announced_in_the_order_without_a_tie_breaker(emitted: int, expected: Cause) -> None:
+    """S1.3: by the hashes of their ids t1 is second; by the amount, which has been declared since, it is the first."""
+    events = [event(1, 1, amount=1), event(2, 1, amount=2)]
+    ordered = replace(STREAM, tiebreaker="amount")
+    assert cause(events, 1, emitted=emitted, true=None, stream=ordered) is expected
+    assert cause(events, 1, emitted=emitted, true=None) is Cause.UNEXPLAINED
+
+
 EVENTS = st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["ann", "bob", "eve"])), min_size=1, max_size=25)
 
 

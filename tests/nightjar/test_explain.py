@@ -8,6 +8,7 @@ import pytest
 
 from nightjar.backfill.inputs.forgotten import mark_of
 from nightjar.lake.tables import CORRECTIONS, FORGOTTEN, RECONCILIATION, RUNS, VIOLATIONS
+from nightjar.rules.lateness import SHIPPED
 from tests.support.explained_lake import GROUP, LIMIT, MIDNIGHT, MINUTES, Ground, named, small_lake
 from tests.support.payments import NOON, add, days, fill, payment
 
@@ -228,6 +229,19 @@ def test_where_equal_times_decide_the_order_is_named(ground: Ground) -> None:
     assert found["measures"] == {"n": 2 + before}
     assert [row["transaction_id"] for row in found["window"]][-1] == "t2"
     assert "4 other events of the group happened at the same time as this one: by a hash" in ground.explained(named())
+
+
+def test_a_tie_breaker_orders_what_is_shown(ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1.3: of three payments at one time that of t2 is the second."""
+    first = "[streams.transactions]\n"
+    (tmp_path / "streams.toml").write_text(SHIPPED.read_text().replace(first, first + 'tiebreaker = "amount"\n'))
+    monkeypatch.setenv("NIGHTJAR_STREAMS", str(tmp_path / "streams.toml"))
+    own = payment("t2", NOON)["amount"]
+    add(ground.root, *(payment(f"a{n}", NOON, offset=3 + n, amount=own + n) for n in (-1, 1)))
+    ground.alert()
+    assert ground.mapped(named())["simultaneous"] == {"before": 1, "after": 1}
+    assert ground.mapped(named())["measures"] == {"n": 3}
+    assert "same time as this one: by amount, then a hash of their ids (S1.1) 1 before" in ground.explained(named())
 
 
 def test_without_kafka_it_says_how_old_the_lake_is(ground: Ground) -> None:

@@ -307,3 +307,9 @@ def test_where_a_hash_decides_the_order_it_is_shown(tmp_path: Path) -> None:
     assert f"  order: {', '.join(tied['event_ids'])} of customer_id ann happened at the same time" in shown
     assert "a hash of their ids orders them (S1.1)" in shown
     assert json.loads(run("simulate", "--json", str(tmp_path / "case.yaml")).stdout)["simultaneous"] == [tied]
+
+
+def test_where_a_tie_breaker_decides_the_order_no_hash_is_shown() -> None:
+    """S1.3: only events that have the same tie-breaker, too."""
+    case = Path("tests/cases/equal-times-are-ordered-by-a-field.yaml").read_text()
+    assert [row["event_ids"] for row in played(case).simultaneous] == [["b0", "b2"]]

@@ -151,6 +151,10 @@ def test_metadata_are_written_as_earlier_releases_did_and_theirs_are_read(tmp_pa
             'entities was ["customer_id", "terminal_id"] and is ["customer_id"]. Declare it as it was, or `nightjar',
         ),
         (
+            declared(tiebreaker="amount"),
+            "transactions.tiebreaker was not declared and is amount. Declare it as it was, or `nightjar stream re",
+        ),
+        (
             declared(fields={**TRANSACTIONS.fields, "x": STRING}),
             'before it lack it. Declare it optional: x = {type = "string", optional = true}. A new folder',
         ),
@@ -166,7 +170,7 @@ def test_metadata_are_written_as_earlier_releases_did_and_theirs_are_read(tmp_pa
             "fields.amount was decimal(12,2) and is decimal(12,3). Declare it as it was. A new folder",
         ),
     ],
-    ids=["buckets", "stream gone", "topic", "entities", "new field", "field gone", "field changed"],
+    ids=["buckets", "stream gone", "topic", "entities", "tie-breaker", "new field", "field gone", "field changed"],
 )
 def test_a_job_that_reads_it_otherwise_is_refused(config: JobConfig, change: dict[str, Any], message: str) -> None:
     """Before Spark is there and when the shuffle keys are settled, with what differs and what to do."""

@@ -36,6 +36,7 @@ FIELDS = {
     "flag": "boolean",
     "seen": "timestamp",
 }
+_ORDERING = ("number", "seen", "amount", "fraction")  # those that may break ties
 
 
 def declared(
@@ -47,6 +48,7 @@ def declared(
     allowed_lateness: str,
     max_future_skew: str,
     entities: tuple[str, ...] = (),
+    tiebreaker: str | None = None,
 ) -> Stream:
     """A stream of these of the FIELDS, its ids and times first; its entity is the first of them unless given."""
     kinds = {event_id: "string", event_time: "timestamp", **{each: FIELDS[each] for each in fields}}
@@ -57,11 +59,19 @@ def declared(
         "allowed_lateness": allowed_lateness,
         "max_future_skew": max_future_skew,
         "fields": kinds,
+        **({"tiebreaker": tiebreaker} if tiebreaker else {}),
     }
     return streams_from_mapping({name: written}, "tests")[name]
 
 
-STREAM = declared(tuple(FIELDS), event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="1m")
+STREAM = declared(
+    tuple(FIELDS),
+    event_id="id",
+    event_time="at",
+    allowed_lateness="10s",
+    max_future_skew="1m",
+    tiebreaker="number",
+)
 STREAMS = {STREAM.name: STREAM}
 LATENESS = STREAM.allowed_lateness
 
@@ -69,13 +79,20 @@ LATENESS = STREAM.allowed_lateness
 @st.composite
 def streams(draw: st.DrawFn) -> Stream:
     """Streams of some fields, whose events may be late, or early, to some degree."""
+    fields = tuple(draw(st.lists(st.sampled_from(tuple(FIELDS)), min_size=2, max_size=7, unique=True)))
     return declared(
-        tuple(draw(st.lists(st.sampled_from(tuple(FIELDS)), min_size=2, max_size=7, unique=True))),
+        fields,
         event_id=draw(st.sampled_from(("id", "reference"))),
         event_time=draw(st.sampled_from(("moment", "happened"))),
         allowed_lateness=draw(st.sampled_from(("10s", "2s", "1m", "0s"))),
         max_future_skew=draw(st.sampled_from(("0s", "2s"))),
+        tiebreaker=draw(tiebreakers(fields)),
     )
+
+
+def tiebreakers(fields: tuple[str, ...]) -> st.SearchStrategy[str | None]:
+    """None, or one of the fields that may be the tie-breaker."""
+    return st.sampled_from((None, *(name for name in fields if name in _ORDERING)))
 
 
 # Rules
@@ -532,7 +549,11 @@ def table(made: list[Event], stream: Stream = STREAM) -> pa.Table:
 def setting(stream: Stream, *, truth: bool = False) -> Setting:
     """What the reference needs to know of a stream. truth: as if nothing were late."""
     return Setting(
-        stream.event_id, stream.event_time, None if truth else stream.allowed_lateness, stream.max_future_skew
+        stream.event_id,
+        stream.event_time,
+        None if truth else stream.allowed_lateness,
+        stream.max_future_skew,
+        stream.tiebreaker,
     )
 
 

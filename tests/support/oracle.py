@@ -26,12 +26,12 @@ from tests.support.reference import (
     Version,
     applicable,
     as_then,
-    fnv64,
     horizon_of,
     judged,
     judges,
     last_violation,
     living,
+    place_in_order,
 )
 
 Subject = tuple[str, int]  # rule id and version
@@ -50,7 +50,7 @@ class Oracle:
 
     def __init__(self, stream: Stream, serves: Callable[[Version], bool], unread: Iterable[Event] = ()) -> None:
         self._stream, self._serves = stream, serves
-        self._setting = Setting(stream.event_id, stream.event_time, None, stream.max_future_skew)
+        self._setting = Setting(stream.event_id, stream.event_time, None, stream.max_future_skew, stream.tiebreaker)
         self._clock = _NEVER
         self._passed = Passed(_NEVER, _NEVER)
         self._rows: list[Event] = []  # in the order of S1.1
@@ -163,7 +163,7 @@ class Oracle:
                     late = is_missed or lateness > allowed_lateness
                     only = {"only": frozenset[Any]()} if is_folded else {}  # else it counts like any other
                     self._rows.append({**event, "late": late, "order": order, "picks": {}, "in_time": False, **only})
-        self._rows.sort(key=self._order)
+        self._rows.sort(key=lambda row: place_in_order(self._setting, row))
         self._past.sort(key=self._order)
         self._lacks_unread = False
         held = self._passed.held | {fold: (complete[fold], begin) for fold, begin in steps.items()}
@@ -205,12 +205,8 @@ class Oracle:
                 order = (event["arrival"], self._read)
                 # one that comes when events of its time have been folded counts in no step (S14.4)
                 self._rows.append({**event, "late": is_late, "order": order, "picks": picks, "in_time": False})
-        self._rows.sort(key=self._order)
+        self._rows.sort(key=lambda row: place_in_order(self._setting, row))
         return late
-
-    def _order(self, row: Mapping[str, Any]) -> tuple[int, int, bytes]:
-        event_id = row[self._stream.event_id]
-        return self._time(row), fnv64(event_id), event_id.encode()
 
     def _concluded(self, versions: list[Version]) -> dict[tuple[Subject, str, int], tuple[bool, Measured]]:
         """Whether what applies is violated, and the measures, at every event that is neither settled nor late."""

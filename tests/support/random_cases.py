@@ -207,6 +207,7 @@ def case_file(history: History, differences: Iterable[str]) -> str:
         "allowed_lateness": format_duration(stream.allowed_lateness),
         "max_future_skew": format_duration(stream.max_future_skew),
         "fields": {name: str(kind) for name, kind in stream.fields.items()},
+        **({"tiebreaker": stream.tiebreaker} if stream.tiebreaker else {}),
     }
     lines = [
         *(f"# {line}" for line in differences),

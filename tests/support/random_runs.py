@@ -23,7 +23,17 @@ from nightjar.rules.durations import format_duration
 from nightjar.rules.publishing import CONTROLS
 from nightjar.rules.streams import Stream, streams_from_mapping
 from nightjar.rules.timestamps import iso_text, parse_timestamp
-from tests.support.histories import OVERS, SECOND, SHARED, declared, event, event_values, kinds_of, rules
+from tests.support.histories import (
+    OVERS,
+    SECOND,
+    SHARED,
+    declared,
+    event,
+    event_values,
+    kinds_of,
+    rules,
+    tiebreakers,
+)
 from tests.support.random_cases import Happening, History
 from tests.support.reference import NOT_YET, Event, Passed, Version
 
@@ -149,7 +159,7 @@ def script(run: Run, complaints: Iterable[str]) -> str:
 
 
 def _written(stream: Stream) -> str:
-    made = {name: getattr(stream, name) for name in ("name", "event_id", "event_time", "entities")}
+    made = {name: getattr(stream, name) for name in ("name", "event_id", "event_time", "entities", "tiebreaker")}
     made |= {name: format_duration(getattr(stream, name)) for name in ("allowed_lateness", "max_future_skew")}
     fields = tuple(name for name in stream.fields if name not in (stream.event_id, stream.event_time))
     return f"declared({fields!r}, **{made!r})"
@@ -357,6 +367,7 @@ def _streams(draw: st.DrawFn, name: str) -> Stream:
         allowed_lateness="10s",
         max_future_skew="2s",
         entities=tuple(entities),
+        tiebreaker=draw(tiebreakers(fields)),
     )
 
 

@@ -83,6 +83,13 @@ class Setting:
     event_time: str
     allowed_lateness: int | None  # None: the truth, where nothing is late
     max_future_skew: int = 0
+    tiebreaker: str | None = None
+
+
+def place_in_order(setting: Setting, event: Event) -> tuple[Any, ...]:
+    """Where the event is in the order of S1.1."""
+    name, tie = event[setting.event_id], event[setting.tiebreaker] if setting.tiebreaker else None
+    return event[setting.event_time], tie is None, 0 if tie is None else tie, fnv64(name), name.encode()
 
 
 def fnv64(text: str) -> int:
@@ -293,11 +300,7 @@ def in_order(setting: Setting, events: list[Event]) -> list[Event]:
         in_time = most is None or lateness(setting, event) <= most
         first_arrivals.setdefault(event[setting.event_id], {**event, "arrived": place, "in_time": in_time})
 
-    def order(event: Event) -> tuple[int, int, bytes]:
-        name = event[setting.event_id]
-        return event[setting.event_time], fnv64(name), name.encode()
-
-    return sorted(first_arrivals.values(), key=order)
+    return sorted(first_arrivals.values(), key=lambda event: place_in_order(setting, event))
 
 
 def lateness(setting: Setting, event: Event) -> int:

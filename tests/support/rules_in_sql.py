@@ -84,6 +84,7 @@ def _table(stream: Stream, events: list[Event]) -> pa.Table:
 def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) -> str:
     rule = version.rule
     event_id, event_time = f'"{stream.event_id}"', f'"{stream.event_time}"'
+    tie = f'"{stream.tiebreaker}" NULLS LAST, ' if stream.tiebreaker else ""
     grouped = [f'"{name}" IS NOT NULL' for name in rule.group_by]
     same = [f'e."{name}" = o."{name}"' for name in rule.group_by]
     by = ", ".join(f'"{name}"' for name in rule.group_by)
@@ -110,7 +111,7 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
         WITH known AS (
             SELECT * FROM arrived QUALIFY row_number() OVER (PARTITION BY {event_id} ORDER BY arrived) = 1
         ), seen AS (
-            SELECT *, row_number() OVER (ORDER BY {event_time}, hash, {event_id}) AS the_nth FROM known
+            SELECT *, row_number() OVER (ORDER BY {event_time}, {tie}hash, {event_id}) AS the_nth FROM known
             WHERE {" AND ".join([f"({rule.where or 'TRUE'})", *grouped])}
         ), marked AS (
             SELECT {", ".join(["*", *marks, *resets])} FROM seen

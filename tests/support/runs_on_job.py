@@ -65,6 +65,7 @@ SHARED = declared(
     allowed_lateness="10s",
     max_future_skew="2s",
     entities=("who", "place"),
+    tiebreaker="number",
 )
 
 

@@ -118,7 +118,7 @@ def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int
     shown = window.select(*fields, _late(found.stream))
     console.print(_table(shown, title + (f", the last {most} of them" if left_out else "")))
     if any(evaluated.simultaneous):
-        console.print(line(_order(*evaluated.simultaneous)), soft_wrap=True)
+        console.print(line(_order(found.stream.tiebreaker, *evaluated.simultaneous)), soft_wrap=True)
     columns = ["revision", "kind", "muted", "source", "cause", "emitted_at", "measures", "text"]
     console.print(_table(found.revisions.select(columns), "revisions"))
     if found.outcomes.height:
@@ -138,12 +138,13 @@ def _show_rule(console: "SafeConsole", version: "RuleVersion", about: str) -> No
     console.print(lines(written), soft_wrap=True, end="")
 
 
-def _order(before: int, after: int) -> str:
-    """That a hash has decided the order of events."""
+def _order(tiebreaker: str | None, before: int, after: int) -> str:
+    """What has decided the order of events."""
     from nightjar.terminal.console import counted
 
     others = f"{counted(before + after, 'other event')} of the group happened at the same time as this one"
-    return f"{others}: by a hash of their ids (S1.1) {before} before it, so in its window, and {after} after it"
+    by = f"{tiebreaker}, then " if tiebreaker else ""
+    return f"{others}: by {by}a hash of their ids (S1.1) {before} before it, so in its window, and {after} after it"
 
 
 def _late(stream: "Stream") -> "pl.Expr":

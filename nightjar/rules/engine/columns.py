@@ -125,11 +125,15 @@ def narrow(array: RowArray, rows: slice, values: Int64Array, live: Sequence[slic
 
 
 class Column:
-    """One field's physical values and validity, one element per store row (with room to grow)."""
+    """One field's physical values and validity, one element per store row (with room to grow).
 
-    def __init__(self, kind: Kind) -> None:
+    wide: keep integers as int64 from the start.
+    """
+
+    def __init__(self, kind: Kind, *, wide: bool = False) -> None:
         self.kind = kind
-        self.rows = RowArray({Kind.DOUBLE: np.float64, Kind.TIMESTAMP: np.int64}.get(kind, np.int32))
+        narrowest = np.int64 if wide else np.int32
+        self.rows = RowArray({Kind.DOUBLE: np.float64, Kind.TIMESTAMP: np.int64}.get(kind, narrowest))
         self.null: RowArray | None = None  # uint8, 1 for NULL; None as long as nothing is
 
     @property

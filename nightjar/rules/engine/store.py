@@ -45,6 +45,8 @@ LONG_AGO = -(1 << 62)  # event time (µs) before any event
 
 # The limit of row numbers and codes.
 _MOST_ROWS = (1 << 31) - 1
+_NO_VALUES: Int64Array = np.empty(0, np.int64)
+_NO_NULLS: Mask = np.empty(0, np.uint8)
 
 
 class EventStore:
@@ -63,7 +65,11 @@ class EventStore:
             for name, kind in stream.fields.items()
             if kind.kind is Kind.STRING and name != stream.event_id
         }
-        self._columns = {name: Column(kind.kind) for name, kind in stream.fields.items() if name != stream.event_id}
+        self._columns = {
+            name: Column(kind.kind, wide=name == stream.tiebreaker)
+            for name, kind in stream.fields.items()
+            if name != stream.event_id
+        }
         self.room = 0  # rows that fit without moving any array
         # the serial numbers of rows, once they are needed: ascending over all rows, so none is ever released
         self._serials: RowArray | None = None
@@ -85,6 +91,14 @@ class EventStore:
     def times(self) -> Int64Array:
         """Event time in microseconds, int64 (rows and room)."""
         return self._columns[self.stream.event_time].values
+
+    @property
+    def ties(self) -> tuple[Int64Array, Mask]:
+        """What breaks ties of event times, and where that is NULL (rows and room); empty where nothing does, or is."""
+        if self.stream.tiebreaker is None:
+            return _NO_VALUES, _NO_NULLS
+        column = self._columns[self.stream.tiebreaker]
+        return column.values, _NO_NULLS if column.null is None else column.null.all
 
     @property
     def late(self) -> Mask:

@@ -225,6 +225,7 @@ class Timeline(Arena):
                 base,
                 *fresh,
                 store.times,
+                store.ties,
                 ids.ends,
                 ids.heap,
                 since,

@@ -28,10 +28,19 @@ _LONG = 4096
 
 
 @kernel
-def _before(x, y, times, ends, heap):
-    """S1.1's order: event time, then the id's hash, then the id's bytes."""
+def _before(x, y, times, ties, ends, heap):
+    """S1.1's order: event time, then the tie-breaker (NULL last), then the id's hash, then the id's bytes.
+
+    ties: (int64, uint8), the tie-breakers of rows and where they are NULL; either may be empty.
+    """
     if times[x] != times[y]:
         return times[x] < times[y]
+    values, null = ties
+    if len(values):
+        if len(null) and null[x] != null[y]:
+            return null[x] < null[y]
+        if values[x] != values[y] and not (len(null) and null[x]):
+            return values[x] < values[y]
     i, i_end = np.int64(ends[x]), np.int64(ends[x + 1])
     j, j_end = np.int64(ends[y]), np.int64(ends[y + 1])
     return texts.before(heap, i, i_end, j, j_end)
@@ -50,13 +59,13 @@ def _suffices(length, room):
 
 
 @kernel
-def _sort(order, first, last, scratch, times, ends, heap):
+def _sort(order, first, last, scratch, times, ties, ends, heap):
     """Merge sort of order[first:last], bottom up from runs of 16; stretches already in order are not touched."""
     for a in range(first, last, 16):
         for i in range(a + 1, min(a + 16, last)):
             x = order[i]
             j = i - 1
-            while j >= a and _before(x, order[j], times, ends, heap):
+            while j >= a and _before(x, order[j], times, ties, ends, heap):
                 order[j + 1] = order[j]
                 j -= 1
             order[j + 1] = x
@@ -65,13 +74,13 @@ def _sort(order, first, last, scratch, times, ends, heap):
         for a in range(first, last - width, 2 * width):
             middle = a + width
             stop = min(middle + width, last)
-            if not _before(order[middle], order[middle - 1], times, ends, heap):
+            if not _before(order[middle], order[middle - 1], times, ties, ends, heap):
                 continue
             for i in range(a, middle):
                 scratch[i - a] = order[i]
             i, j, k = a, middle, a
             while i < middle:
-                if j < stop and _before(order[j], scratch[i - a], times, ends, heap):
+                if j < stop and _before(order[j], scratch[i - a], times, ties, ends, heap):
                     order[k] = order[j]
                     j += 1
                 else:
@@ -195,6 +204,7 @@ def insert(
     fresh_narrow,
     fresh_wide,
     times,
+    ties,
     ends,
     heap,
     horizon,
@@ -261,8 +271,8 @@ def insert(
         # in the order of S1.1; most often they come in it
         a, b = first[t], first[t + 1]
         for i in range(a + 1, b):
-            if _before(order[i], order[i - 1], times, ends, heap):
-                _sort(order, a, b, scratch, times, ends, heap)
+            if _before(order[i], order[i - 1], times, ties, ends, heap):
+                _sort(order, a, b, scratch, times, ties, ends, heap)
                 break
         # merged with the segment's rows, from behind
         start = np.int64(spans[g, START])
@@ -274,7 +284,8 @@ def insert(
         while j >= a:
             x = order[j]
             if i >= start and (
-                times[x] < arena_times[i] or (times[x] == arena_times[i] and _before(x, rows[i], times, ends, heap))
+                times[x] < arena_times[i]
+                or (times[x] == arena_times[i] and _before(x, rows[i], times, ties, ends, heap))
             ):
                 _move(rows, arena_times, marks, narrow, wide, i, k)
                 i -= 1
