@@ -14,7 +14,7 @@ from nightjar.cases.model import KEYS
 from nightjar.configuration.settings import Settings
 from nightjar.rules.approval import APPROVE
 from nightjar.rules.functions import Function
-from nightjar.rules.measures import HELD
+from nightjar.rules.measures import HELD, MAX_STEPS, MIN_STEPS
 from nightjar.rules.model import Rule
 from nightjar.rules.publishing import CONTROLS
 
@@ -142,7 +142,7 @@ def _rule_parts() -> Schema:
 def _measure(held: Schema) -> Schema:
     """The measure's schema with the function as the key of its field."""
     options = {name: of for name, of in held["properties"].items() if name not in HELD}
-    functions = {
+    functions: Schema = {
         function.value: _percentile(function)
         if function.spec.takes_p
         else {
@@ -152,6 +152,19 @@ def _measure(held: Schema) -> Schema:
             else f"{function} of this field",
         }
         for function in Function
+        if not function.spec.takes_conditions
+    }
+    functions |= {
+        function.value: {
+            "type": "array",
+            "items": {"type": "string"},
+            "minItems": MIN_STEPS,
+            "maxItems": MAX_STEPS,
+            "description": "How many events begin a chain that meets these conditions one after the other and ends "
+            "with the current event",
+        }
+        for function in Function
+        if function.spec.takes_conditions
     }
     return {
         **held,

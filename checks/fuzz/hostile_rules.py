@@ -184,7 +184,9 @@ class HostileRules:
     def _measure(self, *, good: bool = False) -> dict[str, Any]:
         rng, fields = self._rng, self._stream.fields
         function = rng.choice(list(Function))
-        of = [name for name, kind in fields.items() if kind.kind in function.spec.takes]
+        of: list[Any] = [name for name, kind in fields.items() if kind.kind in function.spec.takes]
+        if function.spec.takes_conditions:
+            of = [[self._predicate({}) for _ in range(2)]]
         if not of or (not good and rng.random() < 0.2):
             of = [*fields, "*"]
         if good and "*" in of:

@@ -104,6 +104,8 @@ class Adaptation:
 
     def _read(self, written: Any) -> Any:
         """A condition, or what stands under a function."""
+        if isinstance(written, list):
+            return [*map(self._read, written)]
         if isinstance(written, Mapping):
             return {**written, "of": self._read(written["of"])}
         return replaced_names(written, self.names)

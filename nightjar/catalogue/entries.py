@@ -17,7 +17,7 @@ from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import SettingsError, shortened
 from nightjar.rules.functions import Function
 from nightjar.rules.lateness import SHIPPED
-from nightjar.rules.measures import fields_under
+from nightjar.rules.measures import fields_under, steps_under
 from nightjar.rules.model import Rule, parse_rule, rule_to_mapping
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.retention import folds, unfolded
@@ -163,6 +163,8 @@ def names_of(rule: Mapping[str, Any]) -> Iterator[str]:
                 yield from names_in(value)
             elif key in set(Function):
                 yield from fields_under(Function(key), value)
+                for step in steps_under(Function(key), value):
+                    yield from names_in(step)
 
 
 @cache

@@ -18,7 +18,7 @@ from nightjar.rules.descriptions import mistaken_placeholders
 from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import DeclarationError, PredicateError, Problem
 from nightjar.rules.functions import Function, result_type
-from nightjar.rules.measures import HELD, MAX_FIELDS, Measure, fields_under
+from nightjar.rules.measures import HELD, MAX_FIELDS, Measure, fields_under, steps_under
 from nightjar.rules.names import did_you_mean, is_usable_name, named_in, unknown_name
 from nightjar.rules.predicates import check_predicate, check_value
 from nightjar.rules.types import FieldType, Kind
@@ -297,6 +297,8 @@ class _Check:
         self.fields(f"{place}.per", list(measure.per), stream)
         self.predicate(f"{place}.since", measure.since, stream.fields)
         self.predicate(f"{place}.until", measure.until, stream.fields)
+        for step in measure.steps:
+            self.predicate(f"{place}.{measure.function}", step, stream.fields)
         if measure.resolution is not None:
             self.resolution(f"{place}.resolution", measure, stream)
         if measure.field is None:
@@ -321,6 +323,8 @@ class _Check:
     def parts(self, place: str, body: Mapping[str, Any], stream: Stream) -> None:
         """Check the parts of a measure that cannot be read as a whole."""
         for function in Function:
+            for step in steps_under(function, body.get(function.value)):
+                self.predicate(f"{place}.{function}", step, stream.fields)
             for field in fields_under(function, body.get(function.value)):
                 self.result(f"{place}.{function}", function, field, stream)
         self.fields(f"{place}.per", body.get("per"), stream)

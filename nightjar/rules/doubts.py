@@ -13,13 +13,14 @@ _REMEDY = "Change it, or no event will ever meet it"
 def doubts(rule: Rule, stream: Stream) -> list[Problem]:
     """Conditions of a rule that never hold, each with its place; the rule fits its stream."""
     kinds = {**stream.fields, **measure_types(rule, stream)}
-    conditions = {"where": rule.where}
+    conditions = [("where", rule.where)]
     for name, measure in rule.aggregates.items():
         of_measure = {"where": measure.where, "since": measure.since, "until": measure.until}
-        conditions |= {f"measures.{name}.{key}": text for key, text in of_measure.items()}
+        conditions += [(f"measures.{name}.{key}", text) for key, text in of_measure.items()]
+        conditions += [(f"measures.{name}.{measure.function}", step) for step in measure.steps]
     found = [
         Problem(place, text, reason, _REMEDY)
-        for place, text in conditions.items()
+        for place, text in conditions
         if text is not None
         for reason in impossible_parts([text], kinds, {})
     ]
@@ -27,7 +28,8 @@ def doubts(rule: Rule, stream: Stream) -> list[Problem]:
     for name, measure in rule.aggregates.items():
         if measure.function.spec.counts:
             excluding = measure.excluding_current or measure.delay
-            every = measure.field is None and measure.where is None and not excluding
+            every = measure.function.spec.takes_rows and measure.field is None
+            every = every and measure.where is None and not excluding
             least[name] = int(every)  # the current event counts itself
     of_both = impossible_parts([rule.when, *([] if rule.where is None else [rule.where])], kinds, least)
     known = {problem.message for problem in found}

@@ -43,6 +43,7 @@ class Function(StrEnum):
     PERCENTILE = "percentile"
     MODE = "mode"
     VALUES = "values"
+    SEQUENCE = "sequence"
 
     @property
     def spec(self) -> FunctionSpec:
@@ -87,7 +88,8 @@ class FunctionSpec:
     result: Callable[[FieldType], FieldType]
     """The type of its value, from the type of the field."""
     computation: Computation | None
-    """How it is computed from the int64 that a value is stored as; None: as a list, made only for alerts."""
+    """How it is computed from the int64 that a value is stored as; None: as a list, made only for alerts, or from
+    conditions."""
     of_doubles: Computation | None = None
     """How it is computed from doubles; None: as from other values, by their bits."""
     family: FoldFamily | None = None
@@ -106,11 +108,13 @@ class FunctionSpec:
     """Whether a rule writes that, in percent: `{of: field, p: 95}`."""
     is_before: bool = False
     """Whether it is of the events before the current one, as with `excluding_current`, which is not written then."""
+    takes_conditions: bool = False
+    """Whether it is of a list of conditions instead of a field."""
 
     @property
     def is_list(self) -> bool:
         """Whether its value is a list as text, for people: no condition can compare it."""
-        return self.computation is None
+        return self.computation is None and not self.takes_conditions
 
 
 def _to(result: FieldType) -> Callable[[FieldType], FieldType]:
@@ -176,9 +180,12 @@ SPECS = {
     Function.MODE: FunctionSpec(_ALL, _same, Computation(MODE, carried=1, carried_per_place=6)),
     # a double has several spellings, and two that look alike may differ
     Function.VALUES: FunctionSpec(_ALL - {Kind.DOUBLE}, _to(STRING), computation=None),
+    Function.SEQUENCE: FunctionSpec(
+        frozenset(), _to(INT64), computation=None, empty=0, counts=True, takes_conditions=True
+    ),
 }
 
 
 def result_type(function: Function, field_type: FieldType | None) -> FieldType:
-    """The type of a measure over a field of a type it takes; `field_type` is None for `count: "*"`."""
+    """The type of a measure over a field of a type it takes; `field_type` is None for `count: "*"` and conditions."""
     return INT64 if field_type is None else function.spec.result(field_type)

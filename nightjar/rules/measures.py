@@ -29,16 +29,21 @@ MAX_FIELDS = 8
 # What `values` lists: so many, with so many characters each. The longest list is shorter than the longest string.
 MOST_LISTED = 10
 MAX_LISTED = 100
+# The steps of a sequence.
+MIN_STEPS = 2
+MAX_STEPS = 8
 # The functions that may have a resolution, and those that take `*`.
 _FOLDING = [function for function in Function if function.spec.family is not None]
 # Of a measure what stands under its function.
-HELD = ("function", "field", "share")
+HELD = ("function", "field", "share", "steps")
 _OF_ROWS = ", ".join(function for function in Function if function.spec.takes_rows)
 _SINGLE_EVENTS = "which looks at single events"
 # The options that give a window's length.
 _LENGTHS = {"over": "1h", "episode": "1h", "calendar": "day"}
 # Why an option does not go with another one, by both; the first of them is refused.
 _APART = {
+    ("excluding_current", "steps"): "does not go with a sequence, whose last step is the current event. Leave it out",
+    ("delay", "steps"): "does not go with a sequence, whose last step is the current event. Leave it out",
     ("excluding_current", "delay"): "has no meaning with delay, whose window ends before the current event",
     ("since", "episode"): "does not go with an episode. Write until: what ends the episode",
     ("resolution", "calendar"): "does not go with a calendar, whose days do not begin with whole steps everywhere",
@@ -51,7 +56,9 @@ _APART = {
 
 
 class Measure(BaseModel):
-    """One measure. `field` is None for `count: "*"`, `share` is that of a percentile, in parts of WHOLE.
+    """One measure. `field` is None for `count: "*"`, and for a sequence, whose conditions are `steps`.
+
+    `share` is that of a percentile, in parts of WHOLE.
 
     `over` is the window's length in µs, None where there is an `episode`, whose length is in µs, too.
     """
@@ -61,6 +68,7 @@ class Measure(BaseModel):
     function: Function
     field: str | None
     share: int | None = None
+    steps: tuple[str, ...] = ()
     over: Annotated[
         Duration | None,
         Field(
@@ -152,10 +160,13 @@ class Measure(BaseModel):
                 wrong = f"has no function: there is none called {shortened(others[0], 60)!r}"
             raise ValueError(f"{wrong}. A measure has exactly one of {known}, as in {{sum: amount, over: 1h}}")
         field = written[named[0]]
-        share = None
+        share: int | None = None
+        steps: tuple[str, ...] = ()
         if Function(named[0]).spec.takes_p:
             field, share = _of_share(named[0], field)
-        if field == "*":
+        if Function(named[0]).spec.takes_conditions:
+            field, steps = None, _steps(named[0], field)
+        elif field == "*":
             if not Function(named[0]).spec.takes_rows:
                 raise ValueError(f"{named[0]} of * has no meaning. Name a field; only {_OF_ROWS} takes *")
             field = None
@@ -173,7 +184,7 @@ class Measure(BaseModel):
                 raise ValueError(f"{length} is empty. Write how long, as in {length}: {example}")
         if "episode" in rest or "calendar" in rest:
             rest.setdefault("over", None)
-        return {"function": named[0], "field": field, "share": share, **rest}
+        return {"function": named[0], "field": field, "share": share, "steps": steps, **rest}
 
     @field_validator("over", "episode")
     @classmethod
@@ -205,7 +216,7 @@ class Measure(BaseModel):
             raise ValueError("is of a window with over. Leave it out")
         return excluding
 
-    @field_validator("excluding_current", "since", "resolution")
+    @field_validator("delay", "excluding_current", "since", "resolution")
     @classmethod
     def _together(cls, value: Any, info: ValidationInfo) -> Any:
         for (option, other), why in _APART.items():
@@ -267,7 +278,7 @@ class Measure(BaseModel):
 
     @model_serializer
     def _written_form(self) -> dict[str, Any]:
-        of: Any = "*" if self.field is None else self.field
+        of: Any = [*self.steps] if self.steps else "*" if self.field is None else self.field
         if self.share is not None:
             percent, rest = divmod(self.share, WHOLE // 100)
             of = {"of": of, "p": self.share * 100 / WHOLE if rest else percent}
@@ -321,7 +332,25 @@ def _of_share(function: str, written: Any) -> tuple[Any, int]:
     return written["of"], int(share)
 
 
+def _steps(function: str, written: Any) -> tuple[str, ...]:
+    """The conditions of a sequence."""
+    is_list = isinstance(written, list | tuple) and all(isinstance(step, str) for step in written)
+    if is_list and MIN_STEPS <= len(written) <= MAX_STEPS:
+        return tuple(written)
+    what = f"has {len(written)} steps" if is_list else f"of {shortened(repr(written), 60)} has no meaning"
+    example = "[\"status = 'FAIL'\", \"status = 'SUCCESS'\"]"
+    raise ValueError(f"{function} {what}. Write {MIN_STEPS} to {MAX_STEPS} conditions, as in {example}")
+
+
+def steps_under(function: Function, written: Any) -> list[str]:
+    """The conditions that stand under a function in a rule, if any do."""
+    is_list = function.spec.takes_conditions and isinstance(written, list | tuple)
+    return [step for step in written if isinstance(step, str)] if is_list else []
+
+
 def fields_under(function: Function, written: Any) -> list[str]:
     """The field that stands under a function in a rule, if one does."""
     field = written.get("of") if function.spec.takes_p and isinstance(written, Mapping) else written
-    return [field] if isinstance(field, str) and field != "*" else []
+    if function.spec.takes_conditions or not isinstance(field, str) or field == "*":
+        return []
+    return [field]

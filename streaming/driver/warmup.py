@@ -264,6 +264,7 @@ def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
         "w_day": {"count": "*", "calendar": "day"},
         "w_delayed": {"count": "*", "over": "10m", "delay": "10m"},
         "w_delayed_here": {"count": "*", "over": "10m", "delay": "10m", "per": [stream.event_id]},
+        "w_chain": {"sequence": [f"{stream.event_id} <> 'w0'", f"{stream.event_id} = 'w0'"], "over": "10m"},
         "w_others": {"last": stream.event_id, "over": "10m", "excluding_current": True},
     }
     if field != stream.event_id:

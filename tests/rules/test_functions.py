@@ -23,7 +23,7 @@ def test_every_function_has_all_parts(function: Function) -> None:
     assert {kind.value for kind in spec.takes} == histories._FUNCTIONS[function]
     for kind in spec.takes:
         assert result_type(function, of_kind(kind)).kind == histories._RESULT.get(function, kind)
-    assert spec.is_list or spec.computation.carried > 0
+    assert spec.is_list or spec.takes_conditions or spec.computation.carried > 0
     sums = spec.computation is not None and spec.computation.place is not None
     assert (spec.of_doubles is not None) >= sums, "sums of doubles have an answer of their own"
     assert spec.counts <= (spec.empty == 0 and result_type(function, INT64) == result_type(function, DOUBLE) == INT64)

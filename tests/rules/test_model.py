@@ -97,7 +97,8 @@ def test_a_previous_value_is_shown_as_it_was_written() -> None:
 
 
 FIELDS = ["transaction_id", "event_time", "customer_id", "terminal_id", "amount"]
-TAKES: dict[str, list[str]] = {
+CHAIN = ["amount > 1", "amount > 2"]
+TAKES: dict[str, list[Any]] = {
     "sum": ["amount"],
     "avg": ["amount"],
     "stddev": ["amount"],
@@ -112,6 +113,7 @@ TAKES: dict[str, list[str]] = {
     "percentile": ["amount"],
     "mode": FIELDS,
     "values": FIELDS,
+    "sequence": [CHAIN],
 }
 CONDITIONS = st.sampled_from(["amount > 1", "customer_id = 'c' OR amount IS NULL"])
 
@@ -124,7 +126,7 @@ def _optional(draw: Callable[[Any], Any], measure: dict[str, Any]) -> dict[str, 
         "excluding_start": st.just(value=True),
     }
     others = ({"delay": "1ms"}, {"delay": "0.5h"}, {"excluding_current": True})
-    one = draw(st.sampled_from(({}, *([] if "previous" in measure else others))))
+    one = draw(st.sampled_from(({}, *([] if {"previous", "sequence"} & measure.keys() else others))))
     return measure | one | {name: draw(values) for name, values in options.items() if draw(st.booleans())}
 
 
@@ -290,6 +292,18 @@ def test_a_mistake_names_its_place_and_the_remedy(changes: dict[str, Any], place
             "does not go with median, which needs every event",
             "It is for count",
         ),
+        ({"sequence": "amount > 1", "over": "1h"}, "measures.m", "sequence of 'amount > 1'", "2 to 8 conditions"),
+        ({"sequence": ["amount > 1"], "over": "1h"}, "measures.m", "sequence has 1 steps", "2 to 8 conditions"),
+        ({"sequence": CHAIN, "steps": CHAIN, "over": "1h"}, "measures.m", "steps is not an option", "Write it as in"),
+        ({"sequence": [*CHAIN, "x > 1"], "over": "1h"}, "measures.m.sequence", "unknown name 'x'", "Known are"),
+        (
+            {"sequence": CHAIN, "over": "1h", "excluding_current": True},
+            "measures.m.excluding_current",
+            "last step is the current event",
+            "Leave it out",
+        ),
+        ({"sequence": CHAIN, "over": "1h", "delay": "1m"}, "measures.m.delay", "last step", "Leave it out"),
+        ({"sequence": CHAIN, "over": "1h", "resolution": "1m"}, "measures.m.resolution", "needs every", "It is for"),
         ({"count": "*", "over": "1h", "per": ["ip"]}, "measures.m.per", "has no field 'ip'", "Fields are"),
         ({"count": "*", "over": "1h", "per": "terminal_id"}, "measures.m.per", "is 'terminal_id'", "[ip]"),
         ({"count": "*", "over": "1h", "where": "foo(1)"}, "measures.m.where", "function FOO", "Allowed functions"),

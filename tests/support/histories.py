@@ -114,6 +114,7 @@ _FUNCTIONS = {
     "percentile": _NUMBERS,
     "mode": _ANY,
     "values": _ANY - {"double"},
+    "sequence": set(),
 }
 # With a resolution.
 _FOLDING = ("count", "sum", "avg", "stddev", "min", "max")
@@ -132,6 +133,7 @@ _RESULT = {
     "median": "double",
     "percentile": "double",
     "values": "string",
+    "sequence": "int64",
 }
 
 
@@ -236,15 +238,24 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         possible = [f for f in possible if f in _FOLDING]
     if window.delay:
         possible = [f for f in possible if f != "previous"]
+    if not (window.resolution or window.excluding_current or window.delay):
+        possible.append("sequence")
     function = draw(st.sampled_from(possible))
     accepted = _FUNCTIONS[function] - ({"double"} if window.resolution and function in _SUMMING else set())
     fitting = [name for name, kind in fields.items() if kind in accepted]
-    if not fitting:
+    steps: list[Predicate] = []
+    if function == "sequence":
+        steps = [draw(predicates(kinds_of(stream))) for _ in range(draw(st.integers(2, 4)))]
+    elif not fitting:
         function, fitting = "count", [*fields]
-    name = draw(st.sampled_from([None, *fitting] if function == "count" else fitting))
+    name = None if steps else draw(st.sampled_from([None, *fitting] if function == "count" else fitting))
     where = draw(predicates(kinds_of(stream))) if draw(st.booleans()) else None
     p = draw(st.sampled_from(_PERCENTS)) if function == "percentile" else "95"
-    under = {"of": name, "p": float(p) if "." in p else int(p)} if function == "percentile" else name or "*"
+    under = (
+        {"of": name, "p": float(p) if "." in p else int(p)}
+        if function == "percentile"
+        else [step.sql for step in steps] or name or "*"
+    )
     written: dict[str, Any] = {function: under, "episode" if window.episode else "over": window.over}
     calendar = None
     if window.calendar:
@@ -286,6 +297,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         window.excluding_start,
         p,
         calendar,
+        steps=tuple(step.test for step in steps),
     )
     return written, measure, result_kind(measure, stream).value
 

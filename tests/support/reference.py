@@ -44,6 +44,7 @@ class Measure:
     p: str = "95"  # of a percentile, in percent
     calendar: tuple[str, str] | None = None  # unit and zone; `over` is its longest length
     reads: tuple[str, ...] = ()  # the measures at the event itself that `where` looks at, too
+    steps: tuple[Test, ...] = ()  # of a sequence
 
     @property
     def reach(self) -> int:
@@ -449,6 +450,8 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
         and all(other[f] is not None and other[f] == event[f] for f in measure.per)
         and not ((measure.excluding_current or measure.function == "previous") and other is event)
     ]
+    if measure.function == "sequence":
+        return sum(ends_chain(measure.steps, counted[place:], event) for place in range(len(counted)))
     if measure.function == "count" and measure.field is None:
         return len(counted)
     values = [other[measure.field] for other in counted if other[measure.field] is not None]
@@ -500,6 +503,16 @@ def quantile(values: list[Any], part: Fraction) -> float | None:
     ordered = sorted(values)
     low, high = Fraction(ordered[math.floor(position)]), Fraction(ordered[math.ceil(position)])
     return float(low + (high - low) * (position - math.floor(position)))
+
+
+def ends_chain(steps: tuple[Test, ...], events: list[Event], last: Event) -> bool:
+    """Whether the first of the events meets the first step, some of the others the next ones in order, and the very
+    last, which is this one, the last step (S20)."""
+    if not events or not steps[0](events[0]):
+        return False
+    if len(steps) == 1:
+        return len(events) == 1 and events[0] is last
+    return any(ends_chain(steps[1:], events[place:], last) for place in range(1, len(events)))
 
 
 def listed(values: list[Any], shown: Callable[[Any], str]) -> str | None:

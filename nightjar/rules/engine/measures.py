@@ -12,7 +12,7 @@ import pyarrow as pa
 from nightjar.rules import calendars
 from nightjar.rules.engine import carried
 from nightjar.rules.engine.columns import Mask
-from nightjar.rules.engine.kernels import answers, episodes, steps, windows
+from nightjar.rules.engine.kernels import answers, episodes, sequences, steps, windows
 from nightjar.rules.engine.listing import Listing
 from nightjar.rules.engine.plan import Aggregate, Fold, MaskKey, Window
 from nightjar.rules.engine.predicate_bitmaps import Masks
@@ -24,6 +24,7 @@ from nightjar.rules.types import DOUBLE, INT64, Kind
 # Of a timeline's arena: marks, narrow values, wide values.
 Facts = tuple[Mask, Int32Array, Int64Array]
 _NONE: Int64Array = np.empty(0, np.int64)
+_NO_FLAGS: Mask = np.empty(0, np.uint8)
 _NOTHING_BEFORE: Int64Array = np.empty((1, 0, steps.COLUMNS), np.int64)
 
 
@@ -51,8 +52,8 @@ class _Question(NamedTuple):
     """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row.
 
     whole: the window with every row between its ends; listed: the aggregates that list values, which no kernel answers
-    ahead; folds: of a window with a resolution, the steps that each row of the specification needs; long: those of the
-    windows that have many rows.
+    ahead; sequences: those that are chains, which have a kernel of their own; folds: of a window with a resolution, the
+    steps that each row of the specification needs; long: those of the windows that have many rows.
     """
 
     window: Window
@@ -61,6 +62,7 @@ class _Question(NamedTuple):
     specification: Int64Array
     scales: npt.NDArray[np.float64]
     listed: list[int]
+    sequences: list[int]
     folds: list[Fold]
     long: carried.LongWindows
 
@@ -252,7 +254,8 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
     questions = []
     for window, of_it in of_window.items():
         listed = [at for at in of_it if aggregates[at].function.spec.is_list]
-        wanted = [at for at in of_it if at not in listed]
+        chained = [at for at in of_it if aggregates[at].steps]
+        wanted = [at for at in of_it if at not in listed and at not in chained]
         nowhere = len(wanted)
         specification: dict[Any, list[int]] = {}
         scales: list[float] = []
@@ -291,7 +294,7 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
         asked = np.array([*specification.values()], np.int64).reshape(-1, 9)
         whole = window._replace(per=(), excluding_current=False)
         long = carried.LongWindows(asked, np.array(scales), excluding=window.excluding_current)
-        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed, folds, long))
+        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed, chained, folds, long))
     doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
     return Asked(aggregates, questions, doubles)
 
@@ -316,6 +319,8 @@ def answer(
         walk = stretches.walk
         for at in question.listed:
             listings[at] = _listing(timeline, masks, aggregates[at], stretches)
+        for at in question.sequences:
+            tables[at] = _chains(timeline, masks, runs, aggregates[at], stretches), _NO_FLAGS
         if not question.aggregates:
             continue
         if runs.longest >= carried.LONG and walk.order is None and not question.folds:
@@ -373,6 +378,19 @@ def _before(timeline: Timeline, runs: Runs, window: Window, folds: list[Fold]) -
         return _NOTHING_BEFORE
     groups = timeline.store.codes(timeline.group_by)[timeline.rows[runs.at[runs.first[:-1]]]]
     return held.before(runs.first, groups, timeline.times, runs.at, window.over, folds)
+
+
+def _chains(timeline: Timeline, masks: Masks, runs: Runs, aggregate: Aggregate, stretches: Stretches) -> Int64Array:
+    """How many rows begin a chain that ends with each row."""
+    store, marks = timeline.store, [masks[key] for key in aggregate.steps]
+    walk, low, _ = stretches
+    steps = np.array([(timeline.marks[mark.word], mark.bit) for mark in marks], np.int64)
+    found = np.empty((1, len(walk.at)), np.int64)
+    sequences.chains(
+        walk.first, walk.rows, walk.at, low, store.late, store.last_late, store.order, walk.facts[0], steps, found[0]
+    )
+    placed: Int64Array = walk.placed(found, runs.rows)[0]
+    return placed
 
 
 def _listing(timeline: Timeline, masks: Masks, aggregate: Aggregate, stretches: Stretches) -> Listing:

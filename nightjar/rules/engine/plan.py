@@ -67,7 +67,8 @@ class Aggregate(NamedTuple):
     @property
     def name(self) -> str:
         """A name unique among aggregates and fields."""
-        keys = (self.mask, *self.window.marks)
+        keys: tuple[MaskKey | None, ...] = (self.mask, *self.window.marks)
+        keys += self.steps[1:]
         marks = [None if key is None else (sorted(key.predicates), key.field) for key in keys]
         rest = self.window._replace(since=None, opens=None, until=None)
         return f"${[self.function.value, self.share, self.field, marks, rest]!r}"
@@ -78,6 +79,13 @@ class Aggregate(NamedTuple):
     window: Window
     share: int = 0
     """Of a percentile, in parts of functions.WHOLE."""
+    steps: tuple[MaskKey, ...] = ()
+    """Of a sequence; the first is `mask`."""
+
+    @property
+    def marks(self) -> set[MaskKey]:
+        """The marks that it looks at."""
+        return {key for key in (self.mask, *self.steps, *self.window.marks) if key is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,8 +219,7 @@ class CompiledRule:
     @property
     def marks(self) -> set[MaskKey]:
         """The marks that it looks at."""
-        windows = {key for aggregate in self.aggregates for key in aggregate.window.marks} - {None}
-        return {self.seen, *(aggregate.mask for aggregate in self.aggregates), *windows}  # type: ignore[arg-type]
+        return {self.seen}.union(*(aggregate.marks for aggregate in self.aggregates))
 
 
 class Conditions:
@@ -497,6 +504,9 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         excluding = measure.excluding_current or delay > 0
         calendar = None if measure.calendar is None else (measure.calendar, measure.zone or UTC)
         window = Window(length, since, measure.per, excluding, opens, until, step, delay, calendar)
+        if measure.steps:
+            steps = tuple(key(rule.where, where, text) for text in measure.steps)
+            return Aggregate(measure.function, None, steps[0], window, steps=steps)
         counted = key(rule.where, where, IN_TIME if step else None, field=measure.field)
         share = measure.share or measure.function.spec.share or 0
         return Aggregate(measure.function, measure.field, counted, window, share)
