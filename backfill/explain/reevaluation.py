@@ -119,7 +119,7 @@ def reevaluate(
     ).item():
         return found  # in no group of this version (S2.3)
     events = _events(selection, near, first, group_by, subject)
-    found = replace(found, **_placed(events, subject, shown))
+    found = replace(found, **_placed(events, first, subject, shown))
     if applies is not shown or found.displaced:
         return found
     truth = truth_of(
@@ -173,19 +173,16 @@ def _events(
     return wanted.join(repeats.filter(REPEATS), on=PLACE, how="anti", maintain_order="left")
 
 
-def _placed(events: pl.DataFrame, subject: AlertSubject, shown: RuleVersion) -> dict[str, Any]:
-    """The window, and how many events happened at the same time."""
+def _placed(events: pl.DataFrame, own_row: pl.DataFrame, subject: AlertSubject, shown: RuleVersion) -> dict[str, Any]:
+    """The window, and how many events happened at the same time. own_row: the event, which another one with its id may
+    displace among the events."""
     stream = subject.stream
     since = subject.at - widest(shown.rule)
     near = events.drop(TARGET).filter(microseconds_of(stream) >= since)
     columns = [microseconds_of(stream).alias("at"), pl.col(stream.event_id).alias("id")]
     columns += [pl.col(stream.tiebreaker).alias("tie")] if stream.tiebreaker else []
     keys = [order_key(*row) for row in near.select(columns).iter_rows()]
-    own = next(
-        key
-        for key, event_id in zip(keys, near.get_column(stream.event_id), strict=True)
-        if event_id == subject.event_id
-    )
+    own = order_key(*own_row.select(columns).row(0))
     rows = sorted((number for number, key in enumerate(keys) if key <= own), key=keys.__getitem__)
     before = sum(key[0] == subject.at and key < own for key in keys)
     after = sum(key > own for key in keys)

@@ -72,6 +72,7 @@ def test_a_segment_that_grows_takes_the_place_that_another_has_left() -> None:
             stored,
             *fresh,
             times,
+            (np.empty(0, np.int64), np.empty(0, np.uint8)),
             nothing,
             nothing.view(np.uint8),
             0,

@@ -164,7 +164,7 @@ class Oracle:
                     only = {"only": frozenset[Any]()} if is_folded else {}  # else it counts like any other
                     self._rows.append({**event, "late": late, "order": order, "picks": {}, "in_time": False, **only})
         self._rows.sort(key=lambda row: place_in_order(self._setting, row))
-        self._past.sort(key=self._order)
+        self._past.sort(key=lambda row: place_in_order(self._setting, row))
         self._lacks_unread = False
         held = self._passed.held | {fold: (complete[fold], begin) for fold, begin in steps.items()}
         horizon = min(self.horizon, max(since, target))
