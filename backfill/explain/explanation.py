@@ -30,6 +30,7 @@ from nightjar.lake import delta, scanning, stream_state
 from nightjar.lake.archive import archived_until
 from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RULE_STATUS, RUNS, VIOLATIONS, Table, events_table
 from nightjar.rules.masking import MASK, alert_text, masked, masked_text, sensitive_names
+from nightjar.rules.model import Rule
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream
@@ -101,7 +102,6 @@ class Explanation:
         names = sensitive_names(self.version.rule, self.stream) | sensitive_names(self.found.shown.rule, self.stream)
         if not names:
             return self
-        text = pl.col("text").map_elements(lambda text: alert_text(text, self.version.rule, self.stream), pl.String)
         hidden = [
             pl.when(pl.col(name).is_not_null()).then(pl.lit(MASK)).alias(name)
             for name in self.stream.fields
@@ -112,15 +112,17 @@ class Explanation:
             self,
             group=str(masked_text(self.group, names)),
             found=replace(self.found, measures=measures, window=self.found.window.with_columns(hidden)),
-            revisions=_masked(self.revisions, names).with_columns(text),
-            outcomes=_masked(self.outcomes, names),
+            revisions=masked_rows(self.revisions, names, self.version.rule, self.stream),
+            outcomes=masked_rows(self.outcomes, names, self.version.rule, self.stream),
         )
 
 
-def _masked(rows: pl.DataFrame, names: frozenset[str]) -> pl.DataFrame:
-    """Rows about an alert with JSON members of these names masked."""
-    texts = [name for name in ("group", "measures", "stream_measures") if name in rows.columns]
-    masks = (pl.col(name).map_elements(lambda text: masked_text(text, names), pl.String) for name in texts)
+def masked_rows(rows: pl.DataFrame, names: frozenset[str], rule: Rule, stream: Stream) -> pl.DataFrame:
+    """Rows about alerts of a rule without the values of these fields and measures, and without texts that show them."""
+    objects = [name for name in ("group", "measures", "stream_measures") if name in rows.columns]
+    masks = [pl.col(name).map_elements(lambda text: masked_text(text, names), pl.String) for name in objects]
+    if "text" in rows.columns:
+        masks.append(pl.col("text").map_elements(lambda text: alert_text(text, rule, stream), pl.String))
     return rows.with_columns(*masks)
 
 
@@ -162,10 +164,8 @@ def explain(config: BackfillConfig, alert_id: str, unarchived: Unarchived | None
 
 
 def _about(root: AnyPath, table: Table, alert_id: str) -> pl.DataFrame:
-    """The table's rows about the alert, none where there is no table yet."""
-    if not delta.exists(root, table):
-        return pl.DataFrame(schema=scanning.columns(table))
-    return scanning.scan(root, table).filter(pl.col("alert_id") == alert_id).collect()
+    """The table's rows about the alert."""
+    return scanning.rows(root, table).filter(pl.col("alert_id") == alert_id).collect()
 
 
 def _revisions(root: AnyPath, alert_id: str, recent: Unarchived) -> pl.DataFrame:

@@ -31,6 +31,11 @@ def scan(root: AnyPath, table: Table, at: int | None = None) -> pl.LazyFrame:
     return found.with_columns(pl.lit(None, kind).alias(name) for name, kind in lacking.items())
 
 
+def rows(root: AnyPath, table: Table) -> pl.LazyFrame:
+    """The table's rows in its newest version; none where there is no table yet."""
+    return scan(root, table) if delta.exists(root, table) else pl.LazyFrame(schema=columns(table))
+
+
 def scan_files(table: Table, files: Collection[delta.File]) -> pl.LazyFrame:
     """The rows of some of the table's files, without the columns that it is partitioned by."""
     inside = {name: kind for name, kind in columns(table).items() if name not in table.partitioned_by}

@@ -21,7 +21,6 @@ from nightjar.files.json_records import json_records
 from nightjar.formats.wire import schema_of
 from nightjar.kafka.readers import Reader
 from nightjar.operations.infer_draft import (
-    MOST_FIELDS,
     OF_TIME,
     Draft,
     Field,
@@ -29,12 +28,11 @@ from nightjar.operations.infer_draft import (
     InferenceError,
     can_be_declared,
     check_name,
-    named,
+    chosen,
     number,
     words,
     written,
 )
-from nightjar.rules.errors import printable, shortened
 from nightjar.rules.events import parse_event, read_json
 from nightjar.rules.field_paths import FieldPath
 
@@ -85,7 +83,7 @@ def declaration(records: Sequence[bytes], name: str, topic: str) -> str:
         if named := next((record for record in records if schema_of(record) is not None), None):
             remedy = f"They name schemas of a registry, as {schema_of(named)}: set schema_registry"
         raise InferenceError(what, where=name, remedy=remedy)
-    fields, left_out = _fields(_leaves(objects), len(objects))
+    fields, left_out = chosen(_leaves(objects), _refused, lambda name, found: _field(name, found, len(objects)))
     draft = Draft(name, topic, f"Examples: {len(objects):,}.", fields, left_out, len(objects))
     return written(draft, lambda stream: [parse_event(record, stream) for record in records])
 
@@ -125,27 +123,15 @@ def _leaves(objects: Iterable[dict[str, Any]]) -> list[Found]:
     ]
 
 
-def _fields(leaves: Sequence[Found], records: int) -> tuple[list[Field], list[str]]:
-    """The fields, and of the other leaves what is wrong with them."""
-    fields: list[Field] = []
-    left_out: list[str] = []
-    names = named([found.path for found in leaves])
-    for found in leaves:
-        shown = shortened(printable(str(found.path)), 80)
-        if not can_be_declared(found.path):
-            left_out.append(f"{shown}, whose name has a quote or no valid characters")
-        elif not found.known:
-            left_out.append(f"{shown}, which is NULL in all records")
-        elif found.kinds.keys() <= {"object", "list"}:
-            left_out.append(f"{shown}, which is empty in all records, or too deep")
-        elif found.is_mixed:
-            left_out.append(f"{shown}, which is a value, an object or a list in different records")
-        elif len(fields) == MOST_FIELDS:
-            left_out.append("all further ones")
-            break
-        else:
-            fields.append(_field(names[found.path], found, records))
-    return fields, left_out
+def _refused(found: Found) -> str | None:
+    """Why no field has what is there."""
+    if not can_be_declared(found.path):
+        return "whose name has a quote or no valid characters"
+    if not found.known:
+        return "which is NULL in all records"
+    if found.kinds.keys() <= {"object", "list"}:
+        return "which is empty in all records, or too deep"
+    return "which is a value, an object or a list in different records" if found.is_mixed else None
 
 
 def _field(name: str, found: Found, records: int) -> Field:

@@ -7,9 +7,9 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from nightjar.rules.errors import DeclarationError, NightjarError
+from nightjar.rules.errors import DeclarationError, NightjarError, printable, shortened
 from nightjar.rules.event_values import JsonNumber
 from nightjar.rules.events import Rejection
 from nightjar.rules.field_paths import FieldPath
@@ -185,6 +185,38 @@ def can_be_declared(path: FieldPath) -> bool:
         return FieldPath.parse(str(path)) == path
     except DeclarationError:
         return False
+
+
+class _Place(Protocol):
+    """What is known of a place in records."""
+
+    @property
+    def path(self) -> FieldPath:
+        """The place."""
+
+
+Place = TypeVar("Place", bound=_Place)
+
+
+def chosen(
+    places: Sequence[Place], refused: Callable[[Place], str | None], proposed: Callable[[str, Place], Field]
+) -> tuple[list[Field], list[str]]:
+    """The fields that a declaration has of these places, as many as it may have, and of others why they are none.
+
+    refused: what follows its name where it is none; proposed: the field of that name.
+    """
+    fields: list[Field] = []
+    left_out: list[str] = []
+    names = named([place.path for place in places])
+    for place in places:
+        if (why := refused(place)) is not None:
+            left_out.append(f"{shortened(printable(str(place.path)), 80)}, {why}")
+        elif len(fields) == MOST_FIELDS:
+            left_out.append("all further ones")
+            break
+        else:
+            fields.append(proposed(names[place.path], place))
+    return fields, left_out
 
 
 def named(paths: Iterable[FieldPath]) -> dict[FieldPath, str]:

@@ -27,7 +27,6 @@ from nightjar.formats.registry import Registry
 from nightjar.formats.schemas import Schema, Schemas, Unusable
 from nightjar.formats.wire import HEADER_BYTES, place_in, schema_of
 from nightjar.operations.infer_draft import (
-    MOST_FIELDS,
     OF_TIME,
     Draft,
     Field,
@@ -35,13 +34,13 @@ from nightjar.operations.infer_draft import (
     InferenceError,
     can_be_declared,
     check_name,
-    named,
+    chosen,
     number,
     words,
     written,
 )
 from nightjar.rules.encodings import Format, encoding
-from nightjar.rules.errors import printable, shortened
+from nightjar.rules.errors import printable
 from nightjar.rules.event_values import JsonNumber
 from nightjar.rules.field_paths import ABSENT, BLOCKED
 
@@ -75,7 +74,7 @@ def declaration_of_file(file: Path, name: str, message: str | None = None) -> st
     except SchemaError as refusal:
         remedy = refusal.remedy.replace("Declare message", "Give --message") or "Give a schema of a record"
         raise InferenceError(f"the schema {refusal.what}", where=str(file), remedy=remedy) from None
-    fields, left_out = _fields(leaves, [])
+    fields, left_out = chosen(leaves, _refused, lambda name, leaf: _field(name, leaf, []))
     return written(Draft(name, name, f"From {printable(file.name)}.", fields, left_out, 0, keys), lambda _: [])
 
 
@@ -107,7 +106,7 @@ def declaration_of_records(records: Sequence[bytes], registry: Registry, name: s
             raise InferenceError(f"schema {newest}: {what}", where=topic) from None
         contents = [_content(record, schemas, form, now) for record in records if schema_of(record) is not None]
         known = [content for content in contents if content is not None]
-        fields, left_out = _fields(leaves, known)
+        fields, left_out = chosen(leaves, _refused, lambda name, leaf: _field(name, leaf, known))
         about = f"From schema {newest} of the registry, and examples: {len(known):,}."
         draft = Draft(name, topic, about, fields, left_out, len(known), {"format": form.value})
         return written(draft, lambda stream: [recorded(Raw(record, now), stream, schemas) for record in records])
@@ -132,23 +131,11 @@ def _content(record: bytes, schemas: Schemas, form: Format, arrival: int) -> dic
     return None
 
 
-def _fields(leaves: Sequence[Leaf], contents: Sequence[dict[str, Any]]) -> tuple[list[Field], list[str]]:
-    """The fields, and of the other values why no field has them."""
-    fields: list[Field] = []
-    left_out: list[str] = []
-    names = named([leaf.path for leaf in leaves])
-    for leaf in leaves:
-        shown = shortened(printable(str(leaf.path)), 80)
-        if not can_be_declared(leaf.path):
-            left_out.append(f"{shown}, which has too many steps")
-        elif not leaf.keys:
-            left_out.append(f"{shown}, {leaf.notes[-1]}")
-        elif len(fields) == MOST_FIELDS:
-            left_out.append("all further ones")
-            break
-        else:
-            fields.append(_field(names[leaf.path], leaf, contents))
-    return fields, left_out
+def _refused(leaf: Leaf) -> str | None:
+    """Why no field has what is there."""
+    if not can_be_declared(leaf.path):
+        return "which has too many steps"
+    return None if leaf.keys else leaf.notes[-1]
 
 
 def _is_whole(value: Any) -> bool:

@@ -35,7 +35,7 @@ from nightjar.pages.lake_reader import DAYS_SHOWN, MOST_DOWNLOADED, ROWS_SHOWN, 
 from nightjar.pages.live import LiveAlerts
 from nightjar.rules.display import changed_lines, readable, yaml_text
 from nightjar.rules.errors import NightjarError, SettingsError
-from nightjar.rules.names import did_you_mean
+from nightjar.rules.names import rule_meant
 from nightjar.rules.states import Severity
 
 _HEADERS = {
@@ -78,7 +78,7 @@ class Asked(BaseModel):
         """What it asks for. newest: the day that is shown last where no day is asked for.
 
         Raises:
-            SettingsError: a day is none.
+            SettingsError: a day is not a valid date.
         """
         last = _day(self.last, newest)
         first = _day(self.first, last - timedelta(days=DAYS_SHOWN - 1))
@@ -90,7 +90,7 @@ def _day(text: str, otherwise: date) -> date:
     try:
         return date.fromisoformat(text) if text else otherwise
     except ValueError:
-        raise SettingsError("is no day", where=repr(text[:40]), remedy="Write it like 2026-11-20") from None
+        raise SettingsError("is not a valid date", where=repr(text[:40]), remedy="Write it like 2026-11-20") from None
 
 
 def application(
@@ -112,7 +112,7 @@ def application(
 
     def page(request: Request, name: str, code: int = status.HTTP_200_OK, **values: Any) -> HTMLResponse:
         shown = environment.get_template(name).render(
-            up=_up(request), links=links, here=name.removesuffix(".html"), now=datetime.now(UTC), **values
+            up=_up(request), links=links, here=name.removesuffix(".html"), **values
         )
         return HTMLResponse(shown, code, headers=_HEADERS)
 
@@ -289,8 +289,8 @@ def application(
         lake = reader()
         versions = lake.book().of_rule(rule_id)
         if not versions:
-            near = did_you_mean(rule_id, [*lake.book().rule_ids], "Rules are")
-            raise HTTPException(status.HTTP_404_NOT_FOUND, f"There is no rule {rule_id}. {near}")
+            remedy = rule_meant(rule_id, [*lake.book().rule_ids])
+            raise HTTPException(status.HTTP_404_NOT_FOUND, f"Rule {rule_id} was never published. {remedy}.")
         rows = [row for row in lake.rules(every=True) if row["rule_id"] == rule_id]
         befores = [None, *versions]
         shown = [

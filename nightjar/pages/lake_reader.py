@@ -19,16 +19,15 @@ from typing import Any, TypeVar
 import polars as pl
 
 from nightjar.backfill.config import BackfillConfig
-from nightjar.backfill.explain.explanation import Explanation, Unarchived, explain
+from nightjar.backfill.explain.explanation import Explanation, Unarchived, explain, masked_rows
 from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_formed
 from nightjar.contracts.reconciliation import Outcome
-from nightjar.contracts.rule_status import fold
 from nightjar.contracts.run_manifest import RunManifest, read_manifest
 from nightjar.lake import delta, scanning, stream_state
 from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RULE_STATUS, RUNS, Table
 from nightjar.operations.rule_listing import listed
 from nightjar.rules.errors import SettingsError
-from nightjar.rules.masking import MASK, alert_text, masked_text, sensitive_names
+from nightjar.rules.masking import MASK, sensitive_names
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.versions import RuleVersion
 
@@ -138,7 +137,7 @@ class LakeReader:
         """The date of the latest event that an alert is about; None where there is no alert."""
 
         def newest() -> date | None:
-            latest = self._alerts().select(pl.col("event_time").max()).collect().item()
+            latest = scanning.rows(self._root, ALERTS).select(pl.col("event_time").max()).collect().item()
             return None if latest is None else latest.date()
 
         return self._keep((ALERTS,), ("newest",), newest)
@@ -164,16 +163,11 @@ class LakeReader:
             sorted(every.get_column("cause").drop_nulls().unique()),
         )
 
-    def _alerts(self) -> pl.LazyFrame:
-        if delta.exists(self._root, ALERTS):
-            return scanning.scan(self._root, ALERTS)
-        return pl.LazyFrame(schema=scanning.columns(ALERTS))
-
     def _of_days(self, first: date, last: date) -> pl.DataFrame:
         begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
         inside = (pl.col("event_time") >= begin) & (pl.col("event_time") < end)
         left_out = ("original", "partition", "offset", "arrival_date")
-        found = latest_revisions(well_formed(self._alerts().filter(inside).drop(left_out)).collect())
+        found = latest_revisions(well_formed(scanning.rows(self._root, ALERTS).filter(inside).drop(left_out)).collect())
         return self._masked(found.sort("event_time", "alert_id", descending=[True, False]))
 
     def _masked(self, alerts: pl.DataFrame) -> pl.DataFrame:
@@ -192,17 +186,11 @@ class LakeReader:
             return rows.with_columns(group=pl.lit("{}"), measures=pl.lit("{}"), text=pl.lit(MASK))
         if not stream.sensitive:
             return rows
-        names, rule = sensitive_names(version.rule, stream), version.rule
-        return rows.with_columns(
-            pl.col("group", "measures").map_elements(lambda text: masked_text(text, names), pl.String),
-            pl.col("text").map_elements(lambda text: alert_text(text, rule, stream), pl.String),
-        )
+        return masked_rows(rows, sensitive_names(version.rule, stream), version.rule, stream)
 
     def outcomes(self, alert_ids: Iterable[str]) -> dict[str, tuple[str, str | None]]:
         """Outcome and cause of those of the alerts that a night has judged, as the last one found."""
-        if not delta.exists(self._root, RECONCILIATION):
-            return {}
-        rows = scanning.scan(self._root, RECONCILIATION).filter(pl.col("alert_id").is_in([*alert_ids]))
+        rows = scanning.rows(self._root, RECONCILIATION).filter(pl.col("alert_id").is_in([*alert_ids]))
         judged = rows.select("day", "alert_id", "outcome", "cause").collect().sort("day")
         return {row["alert_id"]: (row["outcome"], row["cause"]) for row in judged.iter_rows(named=True)}
 
@@ -220,40 +208,37 @@ class LakeReader:
 
     def _nights(self) -> list[Night]:
         runs: dict[date, list[RunManifest]] = {}
-        for manifest in self.runs():
+        for manifest in self._runs():
             runs.setdefault(manifest.day, []).append(manifest)
         outcomes: dict[date, dict[tuple[str, str], int]] = {day: {} for day in runs}
-        if delta.exists(self._root, RECONCILIATION):
-            judged = scanning.scan(self._root, RECONCILIATION).group_by("day", "outcome", "cause").len().collect()
-            for day, outcome, cause, count in judged.iter_rows():
-                outcomes.setdefault(day, {})[outcome, cause or ""] = count
+        judged = scanning.rows(self._root, RECONCILIATION).group_by("day", "outcome", "cause").len().collect()
+        for day, outcome, cause, count in judged.iter_rows():
+            outcomes.setdefault(day, {})[outcome, cause or ""] = count
         return [Night(day, runs.get(day, []), outcomes[day]) for day in sorted(outcomes, reverse=True)]
 
-    def runs(self) -> list[RunManifest]:
+    def _runs(self) -> list[RunManifest]:
         """The manifests of all runs, the latest first."""
-        if not delta.exists(self._root, RUNS):
-            return []
-        rows = scanning.scan(self._root, RUNS).sort("finished_at", descending=True).collect()
+        rows = scanning.rows(self._root, RUNS).sort("finished_at", descending=True).collect()
         manifests = (read_manifest(row) for row in rows.iter_rows(named=True))
         return [manifest for manifest in manifests if manifest is not None]
 
     def corrections(self, day: date) -> pl.DataFrame:
         """What the nights of a day corrected, the latest event first; values of sensitive fields masked."""
-        if not delta.exists(self._root, CORRECTIONS):
-            return pl.DataFrame(schema=scanning.columns(CORRECTIONS))
-        found = scanning.scan(self._root, CORRECTIONS).filter(pl.col("day") == day).collect()
+        found = scanning.rows(self._root, CORRECTIONS).filter(pl.col("day") == day).collect()
         return self._masked(found.sort("event_time", "alert_id", descending=[True, False]))
 
     def book(self) -> RuleBook:
         """The rules by the answers that the archive has brought."""
 
-        def folded() -> RuleBook:
-            book = RuleBook(self._config.streams)
-            for answer in stream_state.answers(self._root) if delta.exists(self._root, RULE_STATUS) else ():
-                fold(book, answer)
-            return book
+        def made() -> RuleBook:
+            streams = self._config.streams
+            return (
+                stream_state.rule_book(self._root, streams)
+                if delta.exists(self._root, RULE_STATUS)
+                else RuleBook(streams)
+            )
 
-        return self._keep((RULE_STATUS,), ("book",), folded)
+        return self._keep((RULE_STATUS,), ("book",), made)
 
     def rules(self, *, every: bool = False) -> list[dict[str, Any]]:
         """The rules in force and those that wait, as `nightjar rules list --json` has them. every: all versions."""
@@ -264,7 +249,7 @@ class LakeReader:
 
         def counted() -> dict[str, list[tuple[date, int]]]:
             latest = (
-                self._alerts()
+                scanning.rows(self._root, ALERTS)
                 .select("alert_id", "revision", "source", "kind", "rule_id", day=pl.col("event_time").dt.date())
                 .sort("alert_id", "revision", pl.col("source") == "backfill")
                 .unique("alert_id", keep="last")

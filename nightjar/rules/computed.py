@@ -10,6 +10,14 @@ from nightjar.rules.names import named_in
 from nightjar.rules.predicates.nodes import Family, Type
 from nightjar.rules.types import BOOLEAN, DOUBLE, INT64, MAX_PRECISION, STRING, TIMESTAMP, FieldType, Kind
 
+# The types of values without digits.
+PLAIN_TYPES = {
+    Family.STRING: STRING,
+    Family.BOOLEAN: BOOLEAN,
+    Family.DOUBLE: DOUBLE,
+    Family.TIMESTAMP: TIMESTAMP,
+}
+
 
 def in_order(computed: Mapping[str, str]) -> dict[str, str]:
     """The expressions by name, each after those that it reads.
@@ -31,14 +39,8 @@ def type_of_value(kind: Type) -> FieldType:
         DeclarationError: no measure can hold it.
     """
     match kind.family:
-        case Family.STRING:
-            return STRING
-        case Family.BOOLEAN:
-            return BOOLEAN
-        case Family.DOUBLE:
-            return DOUBLE
-        case Family.TIMESTAMP:
-            return TIMESTAMP
+        case plain if plain in PLAIN_TYPES:
+            return PLAIN_TYPES[plain]
         case Family.EXACT if kind.scale == 0:
             return INT64
         case Family.EXACT if kind.scale <= MAX_PRECISION:

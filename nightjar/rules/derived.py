@@ -10,18 +10,15 @@ from collections.abc import Mapping
 import polars as pl
 import pyarrow as pa
 
+from nightjar.rules.computed import PLAIN_TYPES
 from nightjar.rules.errors import DeclarationError
 from nightjar.rules.event_values import MAX_STRING
 from nightjar.rules.predicates import Columns, compile_value
 from nightjar.rules.predicates.nodes import Family, Type
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import (
-    BOOLEAN,
-    DOUBLE,
     INT64,
     MAX_PRECISION,
-    STRING,
-    TIMESTAMP,
     FieldType,
     Kind,
     decimal,
@@ -42,14 +39,8 @@ def derived_field(sql: str, fields: Mapping[str, FieldType]) -> tuple[FieldType,
 def _field_type(kind: Type) -> FieldType:
     digits = len(str(kind.limit))
     match kind.family:
-        case Family.STRING:
-            return STRING
-        case Family.BOOLEAN:
-            return BOOLEAN
-        case Family.DOUBLE:
-            return DOUBLE
-        case Family.TIMESTAMP:
-            return TIMESTAMP
+        case plain if plain in PLAIN_TYPES:
+            return PLAIN_TYPES[plain]
         case Family.EXACT if kind.scale == 0 and not kind.wide:
             return INT64
         case Family.EXACT if max(digits, kind.scale) <= MAX_PRECISION:

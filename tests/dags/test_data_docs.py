@@ -14,7 +14,7 @@ from nightjar.configuration.settings import load_settings
 from nightjar.expectations import docs
 from nightjar.expectations.suites import reconciliation_suite, violations_suite
 from tests.expectations.test_docs import result_of
-from tests.support.browser import browsing, needs_chromium, session_of
+from tests.support.browser import browsing, needs_chromium, opened, session_of
 from tests.support.frames import DAY, NOON
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -114,9 +114,7 @@ def test_pages_link_to_the_run_that_checked_the_day(running: LocalAirflow) -> No
 def test_in_a_browser_they_stand_in_airflows_frame_with_its_theme(running: LocalAirflow, theme: str) -> None:
     """From the menu to a page of results, which a reload keeps, and from there to the run on Airflow's own page."""
     with browsing(running, dark=theme == "dark") as page:
-        page.get_by_role("button", name="Browse").click()
-        page.get_by_role("menuitem", name="Data docs").click()
-        frame = page.frame_locator("iframe")
+        frame = opened(page, "Data docs")
         expect(frame.locator("html")).to_have_attribute("data-theme", theme)
         frame.get_by_role("link", name="violations").first.click()
         frame.get_by_role("heading", name="violations").wait_for()
@@ -134,9 +132,7 @@ def test_in_a_browser_they_stand_in_airflows_frame_with_its_theme(running: Local
 def test_alerts_stand_in_airflows_frame_with_its_theme(running: LocalAirflow, theme: str) -> None:
     """From the menu to the alerts and on, below the path; a reload keeps the page; links out leave the frame."""
     with browsing(running, dark=theme == "dark") as page:
-        page.get_by_role("button", name="Browse").click()
-        page.get_by_role("menuitem", name="Alerts").click()
-        frame = page.frame_locator("iframe")
+        frame = opened(page, "Alerts")
         expect(frame.locator("html")).to_have_attribute("data-theme", theme)
         expect(frame.get_by_role("heading", level=1)).to_contain_text("Alerts")
         expect(frame.locator("#live")).to_contain_text("Not live")  # no broker runs here

@@ -99,7 +99,7 @@ def test_an_empty_lake_says_what_will_be_there(tmp_path: Path) -> None:
         assert "The lake knows no rule yet" in pages.get("/rules")
         assert "there is no such alert" in pages.get("/alerts/none", 404)
         assert "No run has judged" in pages.get("/nights/2026-01-05", 404)
-        assert "There is no rule limits" in pages.get("/rules/limits", 404)
+        assert "Rule limits was never published" in pages.get("/rules/limits", 404)
         assert pages.get("/alerts.csv").startswith("event_time,")
 
 
@@ -132,7 +132,7 @@ def test_alerts_are_shown_with_what_became_of_them(pages: Pages) -> None:
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("/alerts?first=yesterday", "is no day"),
+        ("/alerts?first=yesterday", "is not a valid date"),
         ("/alerts?first=2026-01-06&last=2026-01-05", "Give a last day from the first on"),
         ("/alerts?first=2000-01-01&last=2026-01-05", "at most 92 days"),
         ("/alerts?page=x", "The address is wrong in page"),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from fastapi import FastAPI
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import FrameLocator, Page, sync_playwright
 
 from nightjar.airflow.local.airflow import USER, LocalAirflow
 from nightjar.pages.serving import bound, server_of
@@ -68,3 +68,10 @@ def browsing(airflow: LocalAirflow, *, dark: bool = False, width: int = 1400) ->
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(f"{airflow.url}/**")
         yield page
+
+
+def opened(page: Page, entry: str) -> FrameLocator:
+    """The frame in which Airflow shows what an entry of its menu *Browse* leads to."""
+    page.get_by_role("button", name="Browse").click()
+    page.get_by_role("menuitem", name=entry).click()
+    return page.frame_locator("iframe")
