@@ -45,7 +45,7 @@ def announce_compiling() -> None:
     """From now on print a line to standard error, once, if the engine's kernels have to be compiled first."""
     from nightjar.rules.engine.compiled import on_compiling
 
-    about = "compiling the engine for this machine, as after each installation and update: this takes up to a minute"
+    about = "compiling the engine for this machine, as after each installation and update: this takes a minute or two"
     on_compiling(lambda: progress_console().print(about))
 
 

@@ -1,6 +1,11 @@
 """Compiled kernels that are kept on disk are used as long as no kernel has changed."""
 
 import importlib.util
+import os
+import subprocess
+import sys
+import zipfile
+import zipimport
 from pathlib import Path
 from types import ModuleType
 
@@ -37,6 +42,46 @@ def test_what_is_kept_serves_until_any_kernel_changes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(compiled, "sources", lambda: b"changed")
     assert not loaded(file).double.stats.cache_hits
     assert loaded(file).double.stats.cache_hits
+
+
+def test_processes_at_the_same_time_compile_once(tmp_path: Path) -> None:
+    """The first does, and the others wait for what it keeps."""
+    (tmp_path / "doubling.py").write_text(SOURCE)
+    program = (
+        "import doubling, sys, time; from pathlib import Path; from nightjar.rules.engine import compiled\n"
+        "compiled.on_compiling(lambda: time.sleep(1))\n"
+        "Path(f'{sys.argv[1]}.ready').touch()\n"
+        "while len([*Path.cwd().glob('*.ready')]) < 3: time.sleep(0.01)\n"
+        "doubling.double(21); print(sum(doubling.double.stats.cache_misses.values()))"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(number)],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    assert sum(int(process.communicate()[0]) for process in processes) == 1
+
+
+def test_copies_of_an_archive_share_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a cluster makes one for each executor."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for copy in ("one", "two"):
+        (tmp_path / copy).mkdir()
+        with zipfile.ZipFile(tmp_path / copy / "code.zip", "w") as archive:
+            archive.writestr("package/doubling.py", SOURCE)
+        found = zipimport.zipimporter(str(tmp_path / copy / "code.zip" / "package")).find_spec("doubling")
+        assert found is not None
+        module = importlib.util.module_from_spec(found)
+        assert found.loader is not None
+        found.loader.exec_module(module)
+        assert module.double(21) == 42
+        assert bool(module.double.stats.cache_hits) == (copy == "two")
 
 
 def test_compilation_is_announced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

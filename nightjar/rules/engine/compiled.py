@@ -3,19 +3,26 @@
 Numba considers a cached function current as long as the function's own file has not changed. But compiled code contains
 the functions that it calls: after an update that changes one of these, in another file, the old one would still run.
 So a kernel is compiled again once any file that has one changes.
+
+To compile all of them takes minutes of one core. Processes that miss the same ones at the same time, as the workers of
+a job that starts do, compile each once: the first does, and the others wait for what it keeps.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from numba import config, njit  # noqa: TID251  the one place
 from numba.core import caching, event
+from numba.core.compiler_lock import global_compiler_lock
 
 _NUMBAS = (
     "UserProvidedCacheLocator",
@@ -35,7 +42,45 @@ def kernel(function: Callable[..., Any] | None = None, *, inline: str = "never")
     if function is None:
         return lambda decorated: kernel(decorated, inline=inline)
     _kernels.add(function)
-    return njit(cache=True, inline=inline)(function)
+    compiled = njit(cache=True, inline=inline)(function)
+    compiled.compile = _one_at_a_time(compiled.compile, compiled._cache._impl)  # noqa: SLF001  Numba has no other way
+    return compiled
+
+
+def _one_at_a_time(compile_or_load: Callable[[Any], Any], kept: Any) -> Callable[[Any], Any]:
+    """The method of a dispatcher, run by one process after the other. kept: where its function is kept on disk."""
+
+    def compile(signature: Any) -> Any:  # noqa: A001  Numba's name
+        # Numba's lock of threads comes first, as within a compilation that needs another kernel.
+        with global_compiler_lock, _alone(kept.locator, kept.filename_base.partition(".")[0]):
+            return compile_or_load(signature)
+
+    return compile
+
+
+_held: set[Path] = set()
+
+
+@contextmanager
+def _alone(locator: Any, module: str) -> Iterator[None]:
+    """Let no other process compile or load kernels of this module. Modules do not import each other in a circle, so no
+    two processes wait for each other. The caller has Numba's lock of threads."""
+    try:
+        locator.ensure_cache_path()
+        file = Path(locator.get_cache_path(), f"{module}.lock")
+        lock = file.open("w")
+    except OSError:  # nothing can be kept, so there is nothing to wait for
+        yield
+        return
+    with lock:
+        if outermost := file not in _held:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or the process ends
+            _held.add(file)
+        try:
+            yield
+        finally:
+            if outermost:
+                _held.remove(file)
 
 
 class _Kernels:
@@ -46,10 +91,19 @@ class _Kernels:
         return super().from_function(py_func, py_file) if py_func in _kernels else None  # type: ignore[misc]
 
     def get_source_stamp(self) -> object:
-        return super().get_source_stamp(), sources()  # type: ignore[misc]
+        return sources()
 
 
-class Provided(_Kernels, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+class _ByContent(_Kernels):
+    """For places outside the source: the same kernels have the same place wherever their source is, such as an archive
+    that a cluster copies to a new folder for each executor."""
+
+    def get_cache_path(self) -> str:
+        package = Path(self._py_file).parent.name  # type: ignore[attr-defined]
+        return str(Path(self._cache_path).parent / f"{package}_{sources().hex()[:16]}")  # type: ignore[attr-defined]
+
+
+class Provided(_ByContent, caching.UserProvidedCacheLocator):  # type: ignore[misc]
     """In the folder NUMBA_CACHE_DIR."""
 
 
@@ -57,11 +111,11 @@ class InTree(_Kernels, caching.InTreeCacheLocator):  # type: ignore[misc]
     """Beside the source."""
 
 
-class UserWide(_Kernels, caching.UserWideCacheLocator):  # type: ignore[misc]
+class UserWide(_ByContent, caching.UserWideCacheLocator):  # type: ignore[misc]
     """In the user's folder for caches, if the source's cannot be written to."""
 
 
-class InArchive(_Kernels, caching.ZipCacheLocator):  # type: ignore[misc]
+class InArchive(_ByContent, caching.ZipCacheLocator):  # type: ignore[misc]
     """The same, if the source is in an archive."""
 
 
