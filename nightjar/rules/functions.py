@@ -112,6 +112,11 @@ class FunctionSpec:
     """Whether it is of a list of conditions instead of a field."""
 
     @property
+    def is_ranked(self) -> bool:
+        """Whether it is a value that is chosen from all of them in some order (see kernels.ranked)."""
+        return self.computation is not None and self.computation.code in (MODE, QUANTILE)
+
+    @property
     def is_list(self) -> bool:
         """Whether its value is a list as text, for people: no condition can compare it."""
         return self.computation is None and not self.takes_conditions

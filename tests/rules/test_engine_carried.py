@@ -19,6 +19,7 @@ from nightjar.rules.engine import Engine, carried
 from nightjar.rules.engine import measures as engine_measures
 from nightjar.rules.engine.alert_columns import Described
 from nightjar.rules.engine.kernels import carried as kernels
+from nightjar.rules.engine.kernels import ranked
 from nightjar.rules.functions import Function
 from nightjar.rules.model import parse_rule
 from nightjar.rules.versions import RuleSet
@@ -164,9 +165,10 @@ def test_every_function_over_a_long_window_equals_the_reference(function: Functi
     }
     rule = {"id": "r", "stream": "things", "group_by": ["who"], "measures": written, "when": "FALSE"}
     engine = Engine(STREAM, RuleSet.of([parse_rule(rule, STREAMS)], 0))
-    whole, answer, carrying = histories.table(events), kernels.answer, []
+    module = ranked if function.spec.is_ranked else kernels
+    whole, answer, carrying = histories.table(events), module.answer, []
     engine.advance(whole.slice(0, known), SECOND * known)
-    with patch.object(kernels, "answer", lambda *given: carrying.append(None) or answer(*given)):
+    with patch.object(module, "answer", lambda *given: carrying.append(None) or answer(*given)):
         for begin in range(known, len(events), size):
             last = begin + size - 1
             (result,) = engine.advance(whole.slice(begin, size), SECOND * last).rule_results

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nightjar.rules.engine.columns import Mask
-from nightjar.rules.engine.kernels import carried
+from nightjar.rules.engine.kernels import carried, ranked
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.engine.timeline import Runs, Timeline
 from nightjar.rules.functions import COUNT
@@ -40,10 +40,14 @@ class LongWindows:
     """The long windows of one timeline that some aggregates are about.
 
     asked, scales: what they are, as in kernels.answers, excluding: whether a window leaves out its own row. What has
-    been carried is valid until the timeline's rows get other numbers or its facts change.
+    been carried is valid until the timeline's rows get other numbers or its facts change. are_ranked: whether they are
+    for kernels.ranked.
     """
 
-    def __init__(self, asked: Int64Array, scales: npt.NDArray[np.float64], *, excluding: bool) -> None:
+    def __init__(
+        self, asked: Int64Array, scales: npt.NDArray[np.float64], *, excluding: bool, are_ranked: bool
+    ) -> None:
+        self._kernels: Any = ranked if are_ranked else carried
         self._asked, self._scales, self._own = asked, scales, 0 if excluding else 1
         self._carried: dict[int, _Carried] = {}
         # of groups whose windows had too many values: how many rows they have when it is tried again
@@ -70,7 +74,7 @@ class LongWindows:
             if carrying is None:
                 continue
             window = first, last, end, low, self._own, *carrying.stretch
-            overflown += carried.answer(
+            overflown += self._kernels.answer(
                 carrying.state,
                 carrying.offsets,
                 self._asked,
@@ -119,7 +123,7 @@ class LongWindows:
             new = wanted
         facts: tuple[Any, ...] = timeline.marks.all, timeline.narrow.all, timeline.wide.all
         ahead = int(ends[-1]) + 1 - new[1]
-        if not carried.move(known.state, known.offsets, self._asked, known.stretch, new, ahead, *facts):
+        if not self._kernels.move(known.state, known.offsets, self._asked, known.stretch, new, ahead, *facts):
             return None
         at_ends = int(timeline.rows[new[0]]), int(timeline.rows[new[1] - 1])
         return _Carried(new, at_ends, known.state, known.offsets)

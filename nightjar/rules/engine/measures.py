@@ -12,7 +12,7 @@ import pyarrow as pa
 from nightjar.rules import calendars
 from nightjar.rules.engine import carried
 from nightjar.rules.engine.columns import Mask
-from nightjar.rules.engine.kernels import answers, episodes, sequences, steps, windows
+from nightjar.rules.engine.kernels import answers, episodes, ranked, sequences, steps, windows
 from nightjar.rules.engine.listing import Listing
 from nightjar.rules.engine.plan import Aggregate, Fold, MaskKey, Window
 from nightjar.rules.engine.predicate_bitmaps import Masks
@@ -53,7 +53,8 @@ class _Question(NamedTuple):
 
     whole: the window with every row between its ends; listed: the aggregates that list values, which no kernel answers
     ahead; sequences: those that are chains, which have a kernel of their own; folds: of a window with a resolution, the
-    steps that each row of the specification needs; long: those of the windows that have many rows.
+    steps that each row of the specification needs; long: those of the windows that have many rows; kernel: that of
+    kernels.answers or kernels.ranked.
     """
 
     window: Window
@@ -65,6 +66,7 @@ class _Question(NamedTuple):
     sequences: list[int]
     folds: list[Fold]
     long: carried.LongWindows
+    kernel: Any
 
 
 class Asked(NamedTuple):
@@ -255,48 +257,69 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
     for window, of_it in of_window.items():
         listed = [at for at in of_it if aggregates[at].function.spec.is_list]
         chained = [at for at in of_it if aggregates[at].steps]
-        wanted = [at for at in of_it if at not in listed and at not in chained]
-        nowhere = len(wanted)
-        specification: dict[Any, list[int]] = {}
-        scales: list[float] = []
-        folds: list[Fold] = []
-        for row, aggregate in enumerate(aggregates[at] for at in wanted):
-            spec, field = aggregate.function.spec, aggregate.field
-            computation = spec.computation
-            kind, column, scale = answers.NARROW, -1, 1.0
-            if field is not None and not spec.takes_rows:
-                scale = 10.0 ** fields[field].scale
-                is_wide = field in timeline.wide
-                kind = answers.WIDE if is_wide else answers.NARROW
-                column = (timeline.wide if is_wide else timeline.narrow)[field]
-                if fields[field].kind is Kind.DOUBLE and spec.of_doubles is not None:
-                    kind, computation = answers.DOUBLE, spec.of_doubles
-            assert computation is not None
-            word, bit = masks[aggregate.mask]
-            key: Any = row
-            if computation.place is not None:
-                # a sum may count steps that a spread of the same does not, where a rule came later
-                key = field, aggregate.mask, computation.code if window.resolution else 0
-            if key not in specification:
-                folds += [Fold.of(timeline.group_by, aggregate)] if window.resolution else []
-                specification[key] = [
-                    computation.code,
-                    timeline.marks[word],
-                    bit,
-                    kind,
-                    column,
-                    *[nowhere] * 3,
-                    aggregate.share,
-                ]
-                scales.append(scale)
-            specification[key][0] = max(specification[key][0], computation.code)
-            specification[key][5 + (computation.place or 0)] = row
-        asked = np.array([*specification.values()], np.int64).reshape(-1, 9)
-        whole = window._replace(per=(), excluding_current=False)
-        long = carried.LongWindows(asked, np.array(scales), excluding=window.excluding_current)
-        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed, chained, folds, long))
+        computed = [at for at in of_it if at not in listed and at not in chained]
+        chosen = [at for at in computed if aggregates[at].function.spec.is_ranked]
+        others = [at for at in computed if at not in chosen]
+        if listed or chained or others:
+            questions.append(_question(timeline, masks, aggregates, window, others, listed, chained, is_ranked=False))
+        if chosen:
+            questions.append(_question(timeline, masks, aggregates, window, chosen, [], [], is_ranked=True))
     doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
     return Asked(aggregates, questions, doubles)
+
+
+def _question(
+    timeline: Timeline,
+    masks: Masks,
+    aggregates: tuple[Aggregate, ...],
+    window: Window,
+    wanted: list[int],
+    listed: list[int],
+    chained: list[int],
+    *,
+    is_ranked: bool,
+) -> _Question:
+    fields, nowhere = timeline.store.stream.fields, len(wanted)
+    specification: dict[Any, list[int]] = {}
+    scales: list[float] = []
+    folds: list[Fold] = []
+    for row, aggregate in enumerate(aggregates[at] for at in wanted):
+        spec, field = aggregate.function.spec, aggregate.field
+        computation = spec.computation
+        kind, column, scale = answers.NARROW, -1, 1.0
+        if field is not None and not spec.takes_rows:
+            scale = 10.0 ** fields[field].scale
+            is_wide = field in timeline.wide
+            kind = answers.WIDE if is_wide else answers.NARROW
+            column = (timeline.wide if is_wide else timeline.narrow)[field]
+            if fields[field].kind is Kind.DOUBLE and spec.of_doubles is not None:
+                kind, computation = answers.DOUBLE, spec.of_doubles
+        assert computation is not None
+        word, bit = masks[aggregate.mask]
+        key: Any = row
+        if computation.place is not None:
+            # a sum may count steps that a spread of the same does not, where a rule came later
+            key = field, aggregate.mask, computation.code if window.resolution else 0
+        if key not in specification:
+            folds += [Fold.of(timeline.group_by, aggregate)] if window.resolution else []
+            specification[key] = [
+                computation.code,
+                timeline.marks[word],
+                bit,
+                kind,
+                column,
+                *[nowhere] * 3,
+                aggregate.share,
+            ]
+            scales.append(scale)
+        specification[key][0] = max(specification[key][0], computation.code)
+        specification[key][5 + (computation.place or 0)] = row
+    asked = np.array([*specification.values()], np.int64).reshape(-1, 9)
+    whole = window._replace(per=(), excluding_current=False)
+    scaled = np.array(scales)
+    long = carried.LongWindows(asked, scaled, excluding=window.excluding_current, are_ranked=is_ranked)
+    kernel = ranked.answers if is_ranked else answers.answers
+    return _Question(window, whole, wanted, asked, scaled, listed, chained, folds, long, kernel)
 
 
 def answer(
@@ -338,7 +361,7 @@ def _answers(timeline: Timeline, runs: Runs, question: _Question, stretches: Str
     store, walk = timeline.store, stretches.walk
     shape = len(question.aggregates) + 1, len(walk.at)  # the last row takes the answers that no aggregate needs
     found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
-    beyond = answers.answers(
+    beyond = question.kernel(
         walk.first,
         walk.rows,
         walk.at,

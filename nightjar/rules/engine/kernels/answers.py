@@ -1,11 +1,12 @@
-"""All aggregates of the same windows in one call: for a small batch a call takes as long as the sums."""
+"""All aggregates of the same windows in one call: for a small batch a call takes as long as the sums. Those of `ranked`
+are apart."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from nightjar.rules.engine.compiled import kernel
-from nightjar.rules.engine.kernels import floats, modes, order, quantiles, steps, totals, windows
+from nightjar.rules.engine.kernels import floats, order, steps, totals, windows
 from nightjar.rules.engine.kernels.segments import first_of
 from nightjar.rules.functions import (
     COUNT,
@@ -16,8 +17,6 @@ from nightjar.rules.functions import (
     LAST,
     LEAST,
     MEAN,
-    MODE,
-    QUANTILE,
     SPREAD,
     SUM,
     TOTALS,
@@ -73,8 +72,6 @@ def _of_integers(what, changes, marks, word, bit, values, column, scale, before,
         )
     if what == DISTINCT:
         order.distincts(run_first, fill, begin, ops, marks, word, bit, values, column, found[a])
-    elif what == MODE:
-        modes.modes(run_first, fill, begin, ops, marks, word, bit, values, column, found[a], flags[a])
     elif what in (FIRST, LAST):
         order.ends(run_first, fill, begin, ops, marks, word, bit, values, column, what == LAST, found[a], flags[a])
     else:
@@ -97,20 +94,6 @@ def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, fl
         run_first, fill, begin, ops, marks, word, bit, values, column, what == GREATEST, doubles[to], flags[to]
     )
     return 0
-
-
-@kernel
-def _quantiles(changes, marks, word, bit, facts, kind, column, share, scale, out, some):
-    run_first, fill, begin, ops = changes
-    narrow, wide = facts
-    if kind == NARROW:
-        quantiles.quantiles(
-            run_first, fill, begin, ops, marks, word, bit, narrow, column, False, share, scale, out, some
-        )
-    else:
-        quantiles.quantiles(
-            run_first, fill, begin, ops, marks, word, bit, wide, column, kind == DOUBLE, share, scale, out, some
-        )
 
 
 @kernel
@@ -150,10 +133,11 @@ def answers(
 
     asked: int64 (questions, 9): a Computation's code, word and bit of the marks, kind and column of the facts, then the
     rows of found (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and
-    SPREAD those of sum, mean and deviation; then an Aggregate's share. flags: whether the answer is not NULL; of a sum
-    of integers whether it exceeds 64 bits; of counts and sums of doubles they are unused. scales[j]: the divisor of the
-    mean, the deviation and the quantile. before[j]: int64 (rows, 8), what the windows hold besides (see kernels.steps);
-    of one question without rows where they hold nothing. Returns how many answers exceed their types.
+    SPREAD those of sum, mean and deviation; then an Aggregate's share (see ranked). flags: whether the answer is not
+    NULL; of a sum of integers whether it exceeds 64 bits; of counts and sums of doubles they are unused. scales[j]: the
+    divisor of the mean and the deviation, in ranked of the quantile. before[j]: int64 (rows, 8), what the windows hold
+    besides (see kernels.steps); of one question without rows where they hold nothing. Returns how many answers exceed
+    their types.
     """
     changes = (run_first, *windows.changes(run_first, rows, at, low, end, excluding, late, last_late, arrivals))
     _fetch(changes[1], marks, narrow, wide, found[len(found) - 1])
@@ -169,20 +153,6 @@ def answers(
             totals.counts(*changes, marks, word, bit, found[to[0]])
             for k in range(len(besides)):
                 found[to[0], k] += besides[k, steps.COUNT]
-        elif what == QUANTILE:
-            _quantiles(
-                changes,
-                marks,
-                word,
-                bit,
-                (narrow, wide),
-                kind,
-                column,
-                asked[j, 8],
-                scale,
-                doubles[to[0]],
-                flags[to[0]],
-            )
         elif kind == DOUBLE:
             overflown += _of_doubles(what, changes, marks, word, bit, wide_doubles, column, to[0], doubles, flags)
         elif kind == WIDE:

@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from nightjar.rules.engine.compiled import kernel
-from nightjar.rules.engine.kernels import floats, modes, quantiles, totals
-from nightjar.rules.engine.kernels.answers import DOUBLE, NARROW, WIDE
+from nightjar.rules.engine.kernels import floats, totals
+from nightjar.rules.engine.kernels.answers import DOUBLE, WIDE
 from nightjar.rules.functions import (
     COUNT,
     DEVIATION,
@@ -34,7 +34,6 @@ from nightjar.rules.functions import (
     LIMBS,
     MEAN,
     MODE,
-    QUANTILE,
     SPECS,
     SPREAD,
     SQUARES,
@@ -223,8 +222,6 @@ def _move(state, what, old, new, ahead, marks, word, bit, values, column):
         if not _occur(state, 1, (behind, new[1]), marks, word, bit, values, column):
             return False
         return _have_slots(state, ahead)
-    elif what == MODE:
-        return modes.move(state, old, new, ahead, marks, word, bit, values, column)
     return True
 
 
@@ -245,11 +242,6 @@ def move(state, offsets, asked, old, new, ahead, marks, narrow, wide):
                     _total(held, what, sign, rows, marks, word, bit, wide, column)
                 else:
                     _total(held, what, sign, rows, marks, word, bit, narrow, column)
-        elif what == QUANTILE:
-            if kind == NARROW:
-                quantiles.move(held, old, new, marks, word, bit, narrow, column, False, asked[j, 8])
-            else:
-                quantiles.move(held, old, new, marks, word, bit, wide, column, kind == DOUBLE, asked[j, 8])
         elif what >= SUM:
             for sign, rows in ((1, added), (-1, removed)):
                 _float_total(held, what, sign, rows, marks, word, bit, doubles, column)
@@ -370,8 +362,6 @@ def _distincts(state, window, marks, word, bit, values, column, out):
 def _answer(state, what, window, marks, word, bit, values, column, out, some):
     if what == DISTINCT:
         _distincts(state, window, marks, word, bit, values, column, out)
-    elif what == MODE:
-        modes.answer(state, window, marks, word, bit, values, column, out, some)
     elif what in (FIRST, LAST):
         _ends(state, what == LAST, window, marks, word, bit, values, column, out, some)
     else:
@@ -392,38 +382,7 @@ def answer(state, offsets, asked, scales, window, marks, narrow, wide, found, fl
         what, word, bit, kind, column = asked[j, 0], asked[j, 1], asked[j, 2], asked[j, 3], asked[j, 4]
         to = asked[j, 5], asked[j, 6], asked[j, 7]
         held = state[offsets[j] : offsets[j + 1]]
-        if what == QUANTILE:
-            if kind == NARROW:
-                quantiles.answer(
-                    held,
-                    window,
-                    marks,
-                    word,
-                    bit,
-                    narrow,
-                    column,
-                    False,
-                    asked[j, 8],
-                    scales[j],
-                    doubles[to[0]],
-                    flags[to[0]],
-                )
-            else:
-                quantiles.answer(
-                    held,
-                    window,
-                    marks,
-                    word,
-                    bit,
-                    wide,
-                    column,
-                    kind == DOUBLE,
-                    asked[j, 8],
-                    scales[j],
-                    doubles[to[0]],
-                    flags[to[0]],
-                )
-        elif what >= SUM:
+        if what >= SUM:
             overflown += _float_totals(
                 held, what, window, marks, word, bit, values_of_doubles, column, to[0], doubles, flags
             )
