@@ -17,8 +17,8 @@ from nightjar.backfill.config import BackfillConfig, BackfillError
 from nightjar.backfill.lateness import Allowed
 from nightjar.lake import delta, stream_state
 from nightjar.lake.scanning import parquet
-from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, events_table
-from nightjar.rules.streams import Stream
+from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, TABLES, events_table
+from nightjar.rules.streams import Stream, tables_of
 from nightjar.storage.objects import ObjectPath
 from nightjar.storage.paths import AnyPath, access_of, matching, whole
 
@@ -91,6 +91,8 @@ def take_notes(
     """Pin the inputs of a run. allowed: see Notes."""
     root = config.lake.root
     tables = [*map(events_table, config.streams.values()), ALERTS, LATE_EVENTS, RULE_STATUS, PROGRESS, RUNS]
+    if tables_of(config.streams):
+        tables.append(TABLES)
     versions = {table.name: delta.version(root, table) for table in tables}
     answers = stream_state.answers(root, versions[RULE_STATUS.name])
     written = [(each.offset, each.arrival, each.value.decode()) for each in answers]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightjar.expectations.suites import VIOLATIONS
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.streams import Stream
 from nightjar.rules.versions import RuleSet
 from nightjar.rules.violation_checks import RECHECKED, recheck
@@ -19,21 +20,26 @@ ARRIVAL = ("arrival_time", "partition", "offset")
 
 
 def rechecked(
-    violations: pa.Table, events: Mapping[str, pa.Table], streams: Mapping[str, Stream], ruleset: RuleSet
+    violations: pa.Table,
+    events: Mapping[str, pa.Table],
+    streams: Mapping[str, Stream],
+    ruleset: RuleSet,
+    tables: TableRows | None = None,
 ) -> pa.Table:
     """Recheck violations; the result has the columns VIOLATIONS.
 
     RECHECKED's columns are NULL if a violation's stream is not in `events`.
 
     violations: VIOLATION_SCHEMA. events: by stream, its fields and ARRIVAL of usable records including duplicates; they
-    must include the events of the violations. ruleset: all versions that the run used.
+    must include the events of the violations. ruleset: all versions that the run used. tables: their rows,
+    if some are declared.
     """
     recorded = violations.select(_RECORDED)
     of_streams = pc.is_in(recorded.column("stream"), value_set=pa.array(list(events), pa.string()))
     parts = [recorded.filter(pc.invert(of_streams))]
     for name in pc.unique(recorded.filter(of_streams).column("stream")).to_pylist():
         own = recorded.filter(pc.equal(recorded.column("stream"), name))
-        answers = recheck(own, _first_arrivals(events[name], streams[name]), streams[name], ruleset)
+        answers = recheck(own, _first_arrivals(events[name], streams[name]), streams[name], ruleset, tables)
         parts.append(pa.table([*own.columns, *answers.columns], [*own.column_names, *answers.column_names]))
     whole = pa.concat_tables(parts, promote_options="default")
     for name in RECHECKED.names:

@@ -12,7 +12,8 @@ from nightjar.ingestion.kafka_config import KafkaConfig
 from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.foreign import DEFAULT_FORMS, Forms
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, tables_of
+from nightjar.rules.types import FieldType
 from nightjar.storage.lease import Fence
 from nightjar.storage.paths import AnyPath
 
@@ -75,3 +76,8 @@ class JobConfig:
     """Of records that name them; None: no stream has such."""
     fence: Fence | None = None
     """Of the lease on a checkpoint in an object store, which the job's writers check."""
+
+    @property
+    def tables(self) -> Mapping[str, FieldType]:
+        """The declared tables, with the type of each one's key."""
+        return tables_of(self.streams)

@@ -143,6 +143,7 @@ class _Section:
         # The first rules are shown above the table.
         messages = [message for message in step.rules if not is_first or _rule_of(message) is None]
         happened += [(self._rule_message(message), None) for message in messages]
+        happened += [(f"table: {_escaped(message.decode())}", None) for message in step.tables]
         of_event: dict[str | None, list[str]] = defaultdict(list)
         for event in step.events:
             cell, identity = self._event(event.raw, event.stream, step.at)

@@ -67,6 +67,10 @@ def case_file() -> Schema:
             "crash": {"type": "boolean", "description": "All that is in memory is lost, and rebuilt."},
             "rules": _one_or_more(message),
             "control": _one_or_more({"if": {"type": "object"}, "then": control, "else": {"type": "string"}}),
+            "tables": {
+                **_one_or_more({"type": ["object", "string"]}),
+                "description": "Changes of tables: {table: blocked_ips, set: [...], valid_from: 5m}, or remove.",
+            },
             "events": {
                 "type": "object",
                 "description": "Events by stream, each a mapping, or the raw message as text.",
@@ -96,6 +100,7 @@ def case_file() -> Schema:
         "title": {"type": "string"},
         "description": {"type": "string"},
         "streams": {"type": "object", "description": "Streams of its own, instead of the shipped ones."},
+        "tables": {"type": "object", "description": "Tables that rules ask: {blocked_ips: {key: string}}."},
         "settings": settings,
         "base": {**time, "description": "Where offsets begin."},
         "steps": _one_or_more(step),

@@ -45,7 +45,9 @@ from nightjar.backfill.staging import (
 from nightjar.lake.arrow_shuffle import OverSplits
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import parquet
+from nightjar.lake.table_rows import rows_of
 from nightjar.rules.engine.store import ARRIVAL
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.streams import Stream
 from nightjar.rules.truth import VIOLATION_SCHEMA, Truth
 from nightjar.rules.types import INSTANT
@@ -97,7 +99,9 @@ class EvaluationTasks(OverSplits):
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """Stage the results for a bucket's groups; returns a row of _COUNTED."""
         selection, number = self.groupings[bucket // self.cut]
-        found = violations_and_failures(selection.stream, selection.ruleset, selection.group_bys[number], rows)
+        found = violations_and_failures(
+            selection.stream, selection.ruleset, selection.group_bys[number], rows, rows_of(selection.tables)
+        )
         stage(found, self.folder / EVALUATED / f"{bucket}.parquet")
         failures = found.num_rows - found.column("failed").null_count
         muted = pc.sum(found.column("muted")).as_py() or 0
@@ -143,13 +147,15 @@ def staged_violations(folder: AnyPath) -> int:
     return int(found.select(pl.len()).collect(engine="streaming").item())
 
 
-def violations_and_failures(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> pa.Table:
+def violations_and_failures(
+    stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table, tables: TableRows | None = None
+) -> pa.Table:
     """The violations at the target events of some whole groups, with all that their windows reach: EVALUATED_SCHEMA.
 
     events: the stream's fields and TARGET; and ARRIVED, where ids repeat. A row with `failed` is none: it names the
     measure whose exact value left its type at that event.
     """
-    truth = truth_of(stream, ruleset, group_by, events)
+    truth = truth_of(stream, ruleset, group_by, events, tables)
     is_target = events.column(TARGET).to_numpy()
     found = truth.violations(np.flatnonzero(is_target))
     found = found.append_column("failed", pa.nulls(found.num_rows, pa.string()))
@@ -167,9 +173,11 @@ def violations_and_failures(stream: Stream, ruleset: RuleSet, group_by: GroupBy,
     return pa.concat_tables([found, pa.Table.from_pylist(failures, EVALUATED_SCHEMA)])
 
 
-def truth_of(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> Truth:
+def truth_of(
+    stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table, tables: TableRows | None = None
+) -> Truth:
     """What holds at some whole groups' events. events: as `violations_and_failures` has them."""
     declared = as_declared(events, stream)
     if ARRIVAL not in declared.column_names:  # no id is repeated, so the order of arrival decides nothing
         declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, INSTANT), events.num_rows))
-    return Truth(stream, ruleset, declared, frozenset({group_by.fields}))
+    return Truth(stream, ruleset, declared, frozenset({group_by.fields}), tables)

@@ -34,6 +34,7 @@ from nightjar.backfill.inputs.scope import (
     within,
 )
 from nightjar.lake import delta
+from nightjar.lake.table_rows import rows_of
 from nightjar.lake.tables import events_table
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.event_order import order_key
@@ -122,9 +123,8 @@ def reevaluate(
     found = replace(found, **_placed(events, first, subject, shown))
     if applies is not shown or found.displaced:
         return found
-    truth = truth_of(
-        stream, selection.ruleset, group_by, events.drop(ARRIVED).to_arrow(compat_level=pl.CompatLevel.oldest())
-    )
+    declared = events.drop(ARRIVED).to_arrow(compat_level=pl.CompatLevel.oldest())
+    truth = truth_of(stream, selection.ruleset, group_by, declared, rows_of(run.tables))
     return replace(found, **_concluded(truth, events, subject, shown))
 
 

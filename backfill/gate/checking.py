@@ -24,6 +24,7 @@ from nightjar.expectations.violation_checks import ARRIVAL, rechecked
 from nightjar.lake import delta
 from nightjar.lake.arrow_shuffle import Partitioned
 from nightjar.lake.scanning import file_rows, scan_files
+from nightjar.lake.table_rows import LakeTables, rows_of
 from nightjar.lake.tables import events_table
 from nightjar.rules.streams import Stream
 from nightjar.rules.truth import VIOLATION_SCHEMA
@@ -113,6 +114,8 @@ class EvaluationChecks(Checks):
     """Event times (µs) that the run has judged."""
     staged: Sequence[delta.File]
     """The files of violations."""
+    tables: LakeTables | None = None
+    """None: no table is declared."""
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """Also the events of violations."""
@@ -170,7 +173,7 @@ class EvaluationChecks(Checks):
             own |= ~pl.col("stream").is_in([each.name for each in self.streams])
         violations = _violations(self.staged[place]).filter(own).collect()
         table = violations.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(VIOLATION_SCHEMA)
-        found = rechecked(table, {stream.name: rows}, {stream.name: stream}, self.ruleset)
+        found = rechecked(table, {stream.name: rows}, {stream.name: stream}, self.ruleset, rows_of(self.tables))
         return measured.counted(self.suites[-1], pl.DataFrame(found))
 
 

@@ -103,7 +103,7 @@ def _evaluation_checks(run: RunContext) -> EvaluationChecks:
     sensitive = names_by_stream((version.rule for version in ruleset.versions), run.config.streams)
     suites = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite(sensitive)]
     partitions = partition_count(splits, run.parallelism)
-    return EvaluationChecks(suites, splits, partitions, streams, ruleset, run.notes.cut, spans, staged)
+    return EvaluationChecks(suites, splits, partitions, streams, ruleset, run.notes.cut, spans, staged, run.tables)
 
 
 def gate_reconciliation(run: RunContext, stream_alerts: int) -> dict[str, Any]:

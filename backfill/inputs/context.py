@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,9 @@ from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.staging import EXCHANGED, Notes
 from nightjar.lake.arrow_shuffle import Work, exchange
-from nightjar.lake.tables import Table
+from nightjar.lake.table_rows import LakeTables
+from nightjar.lake.tables import TABLES, Table
+from nightjar.rules.streams import tables_of
 from nightjar.storage.paths import AnyPath
 
 if TYPE_CHECKING:
@@ -50,6 +52,13 @@ class RunInputs:
     def folder(self) -> AnyPath:
         """The run's staged folder."""
         return self.request.staged(self.config.lake)
+
+    @property
+    def tables(self) -> LakeTables | None:
+        """The rows of tables as the run has pinned them, else the newest; None if no table is declared."""
+        found = LakeTables.newest(self.root, tables_of(self.config.streams))
+        pinned = self.notes.versions.get(TABLES.name)
+        return found if found is None or pinned is None else replace(found, version=pinned)
 
     def version(self, table: Table) -> int:
         """The version of the table that the run reads."""

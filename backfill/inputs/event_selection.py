@@ -16,6 +16,7 @@ from nightjar.backfill.lateness import Allowed
 from nightjar.lake import delta
 from nightjar.lake.events import date_of
 from nightjar.lake.scanning import scan, scan_files
+from nightjar.lake.table_rows import LakeTables
 from nightjar.lake.tables import events_table
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP
@@ -49,6 +50,8 @@ class EventSelection:
     """How late events could be about then."""
     files: tuple[delta.File, ...] = ()
     """All that windows can reach."""
+    tables: LakeTables | None = None
+    """None: no table is declared."""
 
     @property
     def reach(self) -> int:
@@ -129,7 +132,7 @@ def _selection(run: RunInputs, stream: Stream, judged: Spans) -> EventSelection:
     files = delta.files_within(
         run.root, table, run.version(table), instant=stream.event_time, spans=found.spans, arrived=arrived
     )
-    return replace(found, files=tuple(files))
+    return replace(found, files=tuple(files), tables=run.tables)
 
 
 def usable(records: pl.LazyFrame, cut: int) -> pl.LazyFrame:

@@ -2,6 +2,7 @@
 
 How it works: the groups with differences are replayed through the engine as the stream ran it: late are the events that
 the stream reported as late. If the replay gives what the stream announced, these events are proven to be the cause.
+The same by the changes of tables that had arrived when an event did proves that later ones are the cause.
 A late event of another partition may have been read only when the alert was settled, although it had arrived before;
 so where the replay differs, the window alone is replayed with the first of these, the first two, and so on.
 Else the other exceptions to S9 are tried: the stream had not read the events, the rule came after them, its history was
@@ -36,8 +37,10 @@ from nightjar.backfill.inputs.scope import GroupBy, group_texts, microseconds_of
 from nightjar.backfill.reconcile.reconciliation import by_verdict, canonical, latest_revisions
 from nightjar.contracts.reconciliation import Cause, Outcome
 from nightjar.lake.events import as_declared
+from nightjar.rules.asking import tables_asked
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.store import ARRIVAL, LATE
+from nightjar.rules.engine.table_rows import EVERY, TableRows
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import INSTANT
 from nightjar.rules.versions import RuleSet, RuleVersion
@@ -53,6 +56,7 @@ class CauseFinder:
     the widest window before the differences on; `late`: whether the stream reported the event as late; CONFLICTS.
     published: by rule id and version. consumed, began: partition to the offset after the last record that the stream
     had read, and to that of the first one that its state can hold. lateness: what `allowed_lateness` (µs) has been.
+    tables: the rows of tables, if some are declared.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class CauseFinder:
         consumed: Mapping[int, int],
         began: Mapping[int, int],
         lateness: Collection[int] = (),
+        tables: TableRows | None = None,
     ) -> None:
         self._stream, self._group_by, self._published = stream, group_by, published
         self._ruleset, self._events = ruleset, events
@@ -73,6 +78,7 @@ class CauseFinder:
         self._versions: dict[str, list[RuleVersion]] = defaultdict(list)
         for version in ruleset.of_stream(stream.name).versions:
             self._versions[version.rule.id].append(version)
+        self._tables = tables
         self._verdict_only = by_verdict(ruleset.versions)
         self._replayed = self._replay(ruleset, events)
         self._windows = _Windows(stream, group_by, events, consumed, began)
@@ -117,6 +123,9 @@ class CauseFinder:
             return Cause.STREAM_DOWN
         if window.late and (self._same(row, row["replayed"]) or self._is_of_uneven_reading(row, window)):
             return Cause.LATE_EVENT if window.late_as_declared else Cause.SETTINGS_CHANGED
+        asked = self._asked.get(rule_id)
+        if asked and self._same(row, self._replayed_as_seen.get(row["alert_id"])):
+            return Cause.REFERENCE_CHANGED
         # where a version has displaced another in the past, the alerts of both are announced
         in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
         came = None if in_force is None else self._published.get((rule_id, in_force.version))
@@ -136,7 +145,36 @@ class CauseFinder:
         then = [replayed.get(row["alert_id"]) for replayed in self._replayed_by_then]
         then += [row["replayed"]] if self._lateness else []
         changed = any(self._same(row, replayed) for replayed in then)
-        return Cause.SETTINGS_CHANGED if changed else Cause.UNEXPLAINED
+        if changed:
+            return Cause.SETTINGS_CHANGED
+        return Cause.REFERENCE_CHANGED if asked and self._was_changed(asked, window, row["at"]) else Cause.UNEXPLAINED
+
+    @cached_property
+    def _asked(self) -> dict[str, frozenset[tuple[str, str]]]:
+        """The fields and tables that a rule's versions ask, by its id."""
+        if self._tables is None:
+            return {}
+        return {
+            rule_id: frozenset[tuple[str, str]]().union(*(tables_asked(version.rule, self._stream) for version in of))
+            for rule_id, of in self._versions.items()
+        }
+
+    def _was_changed(self, asked: Collection[tuple[str, str]], window: _Window, at: int) -> bool:
+        """Whether a change of what is asked arrived after an event of the window that it is valid for: when the stream
+        read it is not known, so it may have counted for some of them."""
+        events, tables = self._windows.rows(window), self._tables
+        assert tables is not None  # noqa: S101  otherwise nothing is asked
+        first = events.get_column("arrival").min()
+        return isinstance(first, int) and any(
+            tables.was_changed(table, events.get_column(field).to_arrow(), valid_by=at, arrived_after=first)
+            for field, table in asked
+        )
+
+    @cached_property
+    def _replayed_as_seen(self) -> dict[str, str]:
+        """By the changes of tables that had arrived when an event did: alert id to measures."""
+        alerts = canonical(self._replay(self._ruleset, self._events, None))
+        return dict(alerts.select("alert_id", "measures").iter_rows())
 
     @cached_property
     def _replayed_by_then(self) -> list[dict[str, str]]:
@@ -145,8 +183,9 @@ class CauseFinder:
         others += [replace(self._stream, tiebreaker=None)] if self._stream.tiebreaker else []
         found = []
         for stream in others:
-            engine = Engine(stream, self._ruleset, group_bys=frozenset({self._group_by.fields}))
-            alerts = latest_revisions(pl.DataFrame(engine.advance(self._events).alerts)).filter(kind="alert")
+            engine = Engine(stream, self._ruleset, group_bys=frozenset({self._group_by.fields}), tables=self._tables)
+            advance = engine.advance(self._events, known=EVERY)
+            alerts = latest_revisions(pl.DataFrame(advance.alerts)).filter(kind="alert")
             found.append(dict(canonical(alerts).select("alert_id", "measures").iter_rows()))
         return found
 
@@ -203,10 +242,11 @@ class CauseFinder:
             return (row["announced"] is None) == (replayed is None)
         return bool(row["announced"] == replayed)
 
-    def _replay(self, ruleset: RuleSet, events: pa.Table) -> pl.DataFrame:
-        """The stream's alerts after it has processed these events."""
-        engine = Engine(self._stream, ruleset, group_bys=frozenset({self._group_by.fields}))
-        return latest_revisions(pl.DataFrame(engine.advance(events).alerts)).filter(pl.col("kind") == "alert")
+    def _replay(self, ruleset: RuleSet, events: pa.Table, known: int | None = EVERY) -> pl.DataFrame:
+        """The stream's alerts after it has processed these events. known: as Engine.advance has it."""
+        engine = Engine(self._stream, ruleset, group_bys=frozenset({self._group_by.fields}), tables=self._tables)
+        alerts = engine.advance(events, known=known).alerts
+        return latest_revisions(pl.DataFrame(alerts)).filter(pl.col("kind") == "alert")
 
 
 @dataclass(frozen=True, slots=True)

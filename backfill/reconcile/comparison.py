@@ -38,6 +38,7 @@ from nightjar.lake import delta, stream_state
 from nightjar.lake.arrow_shuffle import OverSplits
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import parquet, scan_files
+from nightjar.lake.table_rows import rows_of
 from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS
 from nightjar.rules.engine.store import LATE
 
@@ -289,5 +290,6 @@ class CauseTasks(OverSplits):
             consumed=self.consumed.get(topic, {}),
             began=self.began.get(topic, {}),
             lateness=self.lateness.get(selection.stream.name, frozenset()),
+            tables=rows_of(selection.tables),
         )
         return _table(self.buckets.explain(self.differing[place], finder))

@@ -37,11 +37,13 @@ from nightjar.lake.tables import (
     RESTRICTIONS,
     RULE_STATUS,
     RULES,
+    TABLES,
     VIOLATIONS,
     Table,
     events_table,
 )
 from nightjar.rules.events import ERASED
+from nightjar.rules.streams import tables_of
 from nightjar.storage.paths import access_of, remove_tree, whole
 
 _SCRATCH = "_repair"
@@ -72,7 +74,7 @@ def repairable(config: BackfillConfig) -> dict[str, Repairable]:
         rows = tuple(each for each in suite.expectations if each.severity == "critical" and each.breaking)
         found.append(Repairable(events_table(stream), expectations=rows))
     found += [Repairable(table) for table in (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS)]
-    found += [Repairable(table) for table in (RULES, RULE_STATUS)]
+    found += [Repairable(table) for table in (RULES, RULE_STATUS, *([TABLES] if tables_of(config.streams) else []))]
     results = ((VIOLATIONS, ("alert_id",)), (RECONCILIATION, ("alert_id",)))
     found += [Repairable(table, key, is_archived=False) for table, key in results]
     found.append(Repairable(CORRECTIONS, ("run_id", "alert_id", "revision"), is_archived=False))

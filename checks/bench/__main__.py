@@ -23,6 +23,7 @@ QUICK = {
     "constructs": "--events 20000 --rules 5 --repeats 1",
     "windows": "--held 1000 10000 --repeats 1",
     "memory": "--events 100000",
+    "tables": "--rows 20000 --events 10000",
     "resolution": "--groups 10 --hours 1 --resolutions 1m",
     "latency": "--rates 200 --turns 1 --seconds 20 --after 10 --against stateful",
     "batch_ends": "--turns 1 --seconds 30 --after 15 --rate 200",

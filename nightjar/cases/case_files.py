@@ -15,7 +15,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.rules.durations import parse_duration
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.names import did_you_mean
-from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
+from nightjar.rules.streams import Stream, load_streams, streams_from_mapping, with_tables
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text, parse_timestamp
 from nightjar.rules.types import Kind
 
@@ -24,8 +24,8 @@ DEFAULT_BASE = 1_767_225_600_000_000
 
 MAX_BYTES = 16_777_216
 SUFFIXES = (".yaml", ".yml")
-CASE_KEYS = ("title", "description", "streams", "settings", "base", "steps", "expect")
-_STEP_KEYS = ("at", "crash", "rules", "control", "events")
+CASE_KEYS = ("title", "description", "streams", "tables", "settings", "base", "steps", "expect")
+_STEP_KEYS = ("at", "crash", "rules", "control", "tables", "events")
 _OFFSET = re.compile(r"\+?((?:\s*[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+)\s*", re.ASCII)
 _PART = re.compile(r"[0-9.]+[a-z]+", re.ASCII)
 _TIME_REMEDY = "Write 2026-01-01T12:00:00Z, epoch milliseconds, or an offset from the case's base such as 5m or 1h 30m"
@@ -134,12 +134,13 @@ class _Reader:
         return value if isinstance(value, list) else [value]
 
     def declared(self, case: YamlMapping) -> Mapping[str, Stream]:
-        written = case.get("streams")
+        written, tables = case.get("streams"), _plain(case.get("tables"))
         if written is None:
-            return load_streams()
+            streams = load_streams()
+            return streams if tables is None else with_tables(streams, tables, self.origin)
         if not isinstance(written, YamlMapping):
             raise self.error("is not a mapping of streams", "Write streams: {name: {...}}", case, "streams")
-        return streams_from_mapping(_plain(written), self.origin, Path(self.origin).parent)
+        return streams_from_mapping(_plain(written), self.origin, Path(self.origin).parent, tables)
 
     def settings(self, case: YamlMapping) -> Settings:
         written = case.get("settings")
@@ -180,7 +181,8 @@ class _Reader:
             for key in ("rules", "control")
             for message in self.listed(step, key)
         ]
-        return Step(at, step.get("crash", False), tuple(rules), tuple(self.events(step)))
+        tables = [self.message(message, step, "tables", self.change) for message in self.listed(step, "tables")]
+        return Step(at, step.get("crash", False), tuple(rules), tuple(self.events(step)), tuple(tables))
 
     def events(self, step: YamlMapping) -> Iterator[Message]:
         events = step.get("events")
@@ -217,6 +219,12 @@ class _Reader:
             instant = self.instant(effective)
             found["effective"] = effective if instant is None else iso_text(instant)
         return found
+
+    def change(self, written: YamlMapping) -> dict[str, Any]:
+        """A change of a table; the time from which on it is valid may be an offset."""
+        valid_from = written.get("valid_from")
+        instant = self.instant(valid_from) if isinstance(valid_from, str) else None
+        return {**written} if instant is None else {**written, "valid_from": iso_text(instant)}
 
     def event(self, written: YamlMapping, stream: str) -> dict[str, Any]:
         """An event; a timestamp field may be written without quotes (UTC if it has no zone) or as an offset."""

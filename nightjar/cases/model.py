@@ -53,15 +53,17 @@ class Message:
 
 @dataclass(frozen=True)
 class Step:
-    """Everything that happens at one time, in this order: a crash, rule messages (rules, then control), events.
+    """Everything that happens at one time, in this order: a crash, rule messages (rules, then control), changes of
+    tables, events.
 
-    at: arrival of everything in it, µs since 1970 in UTC. rules: messages on the `rules` topic.
+    at: arrival of everything in it, µs since 1970 in UTC. rules: messages on the `rules` topic; tables: likewise.
     """
 
     at: int
     crash: bool
     rules: tuple[bytes, ...]
     events: tuple[Message, ...]
+    tables: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)

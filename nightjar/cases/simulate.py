@@ -13,17 +13,19 @@ from nightjar.contracts.columns import late_columns, texts
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.restrictions import restriction_records
 from nightjar.contracts.rule_status import status_record
+from nightjar.contracts.table_changes import read_changes
 from nightjar.formats.decoding import recorded
 from nightjar.formats.encoding import Encoded, Encoder
 from nightjar.formats.records import Raw, Records
 from nightjar.rules.engine import Delta, Engine, Failure
 from nightjar.rules.engine.store import ARRIVAL, LATE
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.event_order import order_key
 from nightjar.rules.events import QUARANTINE_REASONS, Rejection, check_skew, completed
 from nightjar.rules.hourly_cap import HourlyCap
 from nightjar.rules.publishing import Answer, Status, judge, overtaken_status
-from nightjar.rules.rulebook import RuleBook
-from nightjar.rules.streams import Stream
+from nightjar.rules.rulebook import Record, RuleBook
+from nightjar.rules.streams import Stream, tables_of
 from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import TIMESTAMP
 from nightjar.rules.versions import RuleSet, actions_of, overtaken
@@ -55,7 +57,9 @@ class _Host:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.book = RuleBook(case.streams)
-        self.engines = {name: Engine(stream, self.ruleset) for name, stream in case.streams.items()}
+        tables = tables_of(case.streams)
+        self.rows = TableRows(tables) if tables else None
+        self.engines = {name: self.engine(stream) for name, stream in case.streams.items()}
         most = case.settings.alerts_per_rule_and_hour
         self.caps = {name: HourlyCap(most) for name in case.streams} if most is not None else {}
         self.deltas: dict[str, list[Delta]] = {name: [] for name in case.streams}
@@ -77,18 +81,24 @@ class _Host:
             if groups
         }
 
+    def engine(self, stream: Stream) -> Engine:
+        return Engine(stream, self.ruleset, tables=self.rows)
+
     def take(self, step: Step) -> None:
         if step.crash:
             self.crash()
         for message in step.rules:
             self.publish(message, step.at)
+        if self.rows is not None:
+            records = [Record(at, step.at, value) for at, value in enumerate(step.tables, self.rows.position)]
+            self.rows.add(read_changes(records, tables_of(self.case.streams)), self.rows.position + len(records))
         for name, stream in self.case.streams.items():
             raws = [event.raw for event in step.events if event.stream == name]
             self.advance(stream, self.accepted(stream, raws, step.at), step.at)
 
     def crash(self) -> None:
         for name, stream in self.case.streams.items():
-            lost, self.engines[name] = self.engines[name], Engine(stream, self.ruleset)
+            lost, self.engines[name] = self.engines[name], self.engine(stream)
             self.engines[name].restore(self.deltas[name])
             self.engines[name].resume(lost.position)
 
@@ -147,7 +157,9 @@ class _Host:
     def advance(self, stream: Stream, events: list[dict[str, Any]], at: int) -> None:
         arrived = [{**event, ARRIVAL: at, LATE: False} for event in events]
         self.taken[stream.name] += arrived
-        advance = self.engines[stream.name].advance(_table(stream, arrived), at)
+        advance = self.engines[stream.name].advance(
+            _table(stream, arrived), at, None if self.rows is None else self.rows.position
+        )
         for row in advance.rows.late.tolist():
             arrived[row][LATE] = True
         self.deltas[stream.name].append(advance.delta)
@@ -173,7 +185,9 @@ class _Host:
                 table = _table(stream, taken).append_column("partition", pa.array([0] * len(taken)))
                 table = table.append_column("offset", pa.array(range(len(taken))))
                 events[name] = table.append_column(LATE, pa.array([row[LATE] for row in taken]))
-        return corrections_of(self.case.streams, self.ruleset, self.published, events, self.outcome.alerts)
+        return corrections_of(
+            self.case.streams, self.ruleset, self.published, events, self.outcome.alerts, rows=self.rows
+        )
 
     def simultaneous(self) -> Iterator[dict[str, Any]]:
         """Each group of a rule's group-by with several events at one time that no tie-breaker orders."""

@@ -36,6 +36,7 @@ COMMANDS = (
     "simulate",
     "status",
     "stream",
+    "table",
     "topics",
     "up",
 )

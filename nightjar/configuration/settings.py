@@ -218,6 +218,9 @@ class Settings(BaseSettings):
         Topics.rule_status,
         description="Topic of the job's answers to rule messages, which define the rules in force. Kept forever.",
     )
+    tables_topic: TopicName = Field(
+        Topics.tables, description="Topic of changes of tables, where some are declared. Kept forever."
+    )
     alerts_topic: TopicName = Field(Topics.alerts, description="Topic of alerts, revisions and retractions.")
     restrictions_topic: TopicName = Field(
         Topics.restrictions, description="Topic of restrictions of groups, and their lifts, by the `action` of rules."

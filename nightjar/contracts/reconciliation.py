@@ -22,6 +22,7 @@ class Cause(StrEnum):
     """Why the stream and the truth differ about an alert; see docs/explanation/backfill.md."""
 
     LATE_EVENT = "late_event"
+    REFERENCE_CHANGED = "reference_changed"
     COLD_START = "cold_start"
     RULE_PROPAGATION = "rule_propagation"
     STREAM_DOWN = "stream_down"

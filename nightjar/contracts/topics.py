@@ -10,6 +10,7 @@ class Topics:
     """Names of the topics, apart from those of the streams."""
 
     rules: str = "rules"
+    tables: str = "tables"
     rule_status: str = "rule-status"
     alerts: str = "alerts"
     restrictions: str = "restrictions"

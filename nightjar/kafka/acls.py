@@ -60,6 +60,12 @@ ACCESS = (
         (Role.JOB,),
         (Role.ANALYSTS, Role.JOB, Role.BACKFILL, Role.READERS),
     ),
+    TopicRoles(
+        "tables_topic",
+        "changes of tables, where some are declared",
+        (Role.ANALYSTS,),
+        (Role.ANALYSTS, Role.JOB, Role.BACKFILL),
+    ),
     TopicRoles("clock_topic", "the job's clock (arrival time)", (Role.JOB,), (Role.JOB,)),
     TopicRoles(
         "alerts_topic",

@@ -38,11 +38,11 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
     arrival = {"message.timestamp.type": "CreateTime" if settings.arrival == "producer" else "LogAppendTime"}
     # An arrival set by the producer may be years ago: retention by time would delete the record immediately.
     events = {"retention.ms": FOREVER if settings.arrival == "producer" else _ms(settings.event_retention)}
-    answers = _answers(settings)
+    answers, declared = _answers(settings), [*streams]
     # The history is needed: rule messages and answers are never compacted, and one partition keeps their order.
     rules = {"cleanup.policy": "delete", "retention.ms": FOREVER, "retention.bytes": FOREVER}
     return [
-        *(Topic(stream.topic, settings.partitions, arrival | events) for stream in streams),
+        *(Topic(stream.topic, settings.partitions, arrival | events) for stream in declared),
         Topic(settings.rules_topic, 1, arrival | rules),
         # The job takes the current time from the brokers' timestamps; a clock record is only used for seconds.
         Topic(settings.clock_topic, 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": _CLOCKS_KEPT}),
@@ -52,6 +52,7 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
         Topic(settings.quarantine_topic, settings.partitions, answers),
         Topic(settings.rule_status_topic, 1, arrival | rules),
         Topic(settings.job_progress_topic, 1, answers),
+        *([Topic(settings.tables_topic, 1, arrival | rules)] if any(stream.tables for stream in declared) else []),
     ]
 
 
@@ -131,7 +132,7 @@ def _refuse_failed(answers: list[dict[str, object]], settings: Settings) -> None
 def _kept_forever(settings: Settings) -> dict[str, str]:
     """The topics that must not lose a record, because they define the rules, and the remedy if one could."""
     remedy = "Change it with kafka-configs: after losing records, a restarted job would miss rules and versions"
-    return dict.fromkeys((settings.rules_topic, settings.rule_status_topic), remedy)
+    return dict.fromkeys((settings.rules_topic, settings.rule_status_topic, settings.tables_topic), remedy)
 
 
 def _refuse_unfit(client: kafka.KafkaAdminClient, present: list[Topic], settings: Settings) -> None:

@@ -55,10 +55,12 @@ from nightjar.lake.tables import (
     RULE_STATUS,
     RULES,
     RUNS,
+    TABLES,
     VIOLATIONS,
     Table,
     events_table,
 )
+from nightjar.rules.streams import tables_of
 from nightjar.rules.timestamps import from_microseconds, iso_text, microseconds
 from nightjar.storage.paths import AnyPath, names_in, spark_name
 
@@ -262,6 +264,7 @@ def _of_topics(config: LakeConfig) -> dict[str, Table]:
         names.late_events: LATE_EVENTS,
         names.quarantine: QUARANTINE,
         names.job_progress: PROGRESS,
+        **({names.tables: TABLES} if tables_of(config.streams) else {}),
     }
 
 
@@ -271,7 +274,10 @@ def _readers(config: LakeConfig) -> dict[str, tuple[Table, EventReader | JsonRea
         stream.topic: (events_table(stream), EventReader(stream, config.schemas)) for stream in config.streams.values()
     }
     others = _of_topics(config).items()
-    return {**streams, **{topic: (table, None if table is RULES else JsonReader(table)) for topic, table in others}}
+    return {
+        **streams,
+        **{topic: (table, None if table in (RULES, TABLES) else JsonReader(table)) for topic, table in others},
+    }
 
 
 def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) -> None:

@@ -119,6 +119,8 @@ QUARANTINE = Table("quarantine", _columns_of(QUARANTINED, "arrival_time", "size"
 RULE_STATUS = Table("rule_status", _columns_of(ANSWER, "event_id"))
 # Rule messages as they were published, for troubleshooting.
 RULES = Table("rules", {"value": "binary", **COORDINATES})
+# Changes of tables as they were published (contracts/table_changes.py): read in order of offsets they are the rows.
+TABLES = Table("tables", {"value": "binary", **COORDINATES})
 # The stream's progress: consumed is JSON, topic to partition to the offset after the last record of a batch; began
 # likewise has the offset of the first record that the stream's state can have.
 PROGRESS = Table("job_progress", _columns_of(OFFSETS), ("arrival_date",))

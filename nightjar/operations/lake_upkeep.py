@@ -11,7 +11,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.lake import delta
 from nightjar.lake.maintenance import AGING, Maintained, maintain
 from nightjar.lake.stream_state import rule_book
-from nightjar.lake.tables import ARCHIVES, LATE_EVENTS, RULE_STATUS, RULES, RUNS, events_table
+from nightjar.lake.tables import ARCHIVES, LATE_EVENTS, RULE_STATUS, RULES, RUNS, TABLES, events_table
 from nightjar.operations.locks import sole_writer
 from nightjar.rules.durations import MICROSECONDS, format_duration
 from nightjar.rules.errors import SettingsError
@@ -43,7 +43,7 @@ def _upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Ma
     root, unused = config.lake.root, timedelta(microseconds=settings.lake_file_retention)
     kept = settings.lake_retention
     tables = [(events_table(stream), EVENTS) for stream in config.streams.values()]
-    tables += [(table, table.name) for table in (*AGING, RULES, RULE_STATUS, ARCHIVES, RUNS)]
+    tables += [(table, table.name) for table in (*AGING, RULES, RULE_STATUS, TABLES, ARCHIVES, RUNS)]
     for table, name in tables:
         first = from_microseconds(now - kept[name]).date() if name in kept else None
         done = maintain(root, table, first=first, unused=unused)

@@ -23,7 +23,9 @@ from nightjar.lake import delta, stream_state
 from nightjar.lake.archive import archived_until
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import scan_files
+from nightjar.lake.table_rows import lake_rows
 from nightjar.lake.tables import events_table
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.retention import widest
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, from_microseconds
@@ -98,7 +100,8 @@ def past_effect(
     total, events = _newest(root, stream, since, max(widest(each.rule) for each in all_of_them.versions), most)
     judged = events.get_column(stream.event_time).dt.epoch("us") >= since
     rows = as_declared(events.to_arrow(), stream)
-    was, will_be = (_alerts(stream, each, rows, judged.arg_true().to_numpy()) for each in (earlier, all_of_them))
+    tables, places = lake_rows(root, stream), judged.arg_true().to_numpy()
+    was, will_be = (_alerts(stream, each, rows, places, tables) for each in (earlier, all_of_them))
     at = pl.col(stream.event_time)
     count, first, last = events.filter(judged).select(pl.len(), at.min().alias("first"), at.max().alias("last")).row(0)
     return PastEffect(
@@ -140,9 +143,10 @@ def _newest(root: AnyPath, stream: Stream, since: int, reach: int, most: int) ->
     return int(total), newest.collect(engine="streaming").sort(ARRIVED)
 
 
-def _alerts(stream: Stream, ruleset: RuleSet, rows: pa.Table, at: np.ndarray) -> set[str]:
+def _alerts(stream: Stream, ruleset: RuleSet, rows: pa.Table, at: np.ndarray, tables: TableRows | None) -> set[str]:
     """The ids of the alerts at some of the rows."""
-    return set(Truth(stream, ruleset, rows).violations(at.astype(np.int64)).column("alert_id").to_pylist())
+    truth = Truth(stream, ruleset, rows, tables=tables)
+    return set(truth.violations(at.astype(np.int64)).column("alert_id").to_pylist())
 
 
 def _minute(instant: datetime) -> str:

@@ -19,6 +19,7 @@ from nightjar.backfill.backtest.comparison import Example, Overlap, examples, ov
 from nightjar.lake import delta, stream_state
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import scan_files
+from nightjar.lake.table_rows import lake_rows
 from nightjar.lake.tables import RULE_STATUS, events_table
 from nightjar.rules.model import Rule
 from nightjar.rules.streams import Stream
@@ -80,7 +81,9 @@ def _of_stream(
     for draft in drafts:
         named = draft.model_copy(update={"id": _DRAFT.format(draft.id)})
         versions.append(RuleVersion(named, 1, MIN_TIMESTAMP))
-    truth = Truth(stream, RuleSet(tuple(versions)), as_declared(events.to_arrow(), stream))
+    truth = Truth(
+        stream, RuleSet(tuple(versions)), as_declared(events.to_arrow(), stream), tables=lake_rows(root, stream)
+    )
     violations = pl.DataFrame(truth.violations()).lazy()
     first, last = events.select(pl.min(stream.event_time), pl.max(stream.event_time).alias("last")).row(0)
     found = {}

@@ -20,7 +20,8 @@ from nightjar.rules.errors import DeclarationError, PredicateError, Problem
 from nightjar.rules.functions import Function, result_type
 from nightjar.rules.measures import HELD, MAX_FIELDS, Measure, fields_under, steps_under
 from nightjar.rules.names import did_you_mean, is_usable_name, named_in, unknown_name
-from nightjar.rules.predicates import check_predicate, check_value
+from nightjar.rules.predicates import check_predicate, check_value, compile_predicate
+from nightjar.rules.tables import tables_among
 from nightjar.rules.types import FieldType, Kind
 
 if TYPE_CHECKING:
@@ -84,6 +85,14 @@ def check_rule(
     if len(problems) > MAX_PROBLEMS:
         problems[MAX_PROBLEMS:] = [Problem("", "", "there are more problems", "Fix these first")]
     return rule, problems
+
+
+def _asks_table(text: Any, stream: Stream) -> bool:
+    """Whether a condition on events asks whether a value is in a table; what is no condition has its own problem."""
+    try:
+        return isinstance(text, str) and bool(tables_among(compile_predicate(text, stream.columns).columns))
+    except PredicateError:
+        return False
 
 
 class _Anything:
@@ -192,7 +201,7 @@ class _Check:
         if self.written.get("action") is not None and self.written.get("group_by") == []:
             what, remedy = "has no group that its action could restrict", "Name the fields of the group to restrict"
             self.add("group_by", [], what, remedy)
-        self.predicate("where", self.written.get("where"), stream.fields)
+        self.predicate("where", self.written.get("where"), stream.columns)
         results: dict[str, FieldType] = {}
         lists: set[str] = set()
         aggregates = {name: measure for name, measure in measures.items() if isinstance(measure, Measure)}
@@ -205,13 +214,13 @@ class _Check:
             if isinstance(measure, str):
                 continue
             if not inner[measure_name]:
-                self.predicate(f"{place}.where", measure.where, stream.fields)
+                self.predicate(f"{place}.where", measure.where, stream.columns)
             if (result := self.measure(place, measure, stream)) is not None:
                 results[measure_name] = result
             if measure.function.spec.is_list:
                 lists.add(measure_name)
                 results.pop(measure_name, None)
-        self.nested(aggregates, inner, {**stream.fields, **results})
+        self.nested(aggregates, inner, {**stream.columns, **results})
         written = self.written.get("measures", {})
         for measure_name, body in written.items() if isinstance(written, Mapping) else ():
             if measure_name not in measures and isinstance(body, Mapping):
@@ -224,7 +233,7 @@ class _Check:
             {name: text for name, text in measures.items() if isinstance(text, str)}, results, untyped, stream
         )
         untyped = untyped - set(results) if isinstance(untyped, set) else untyped
-        self.predicate("when", self.written.get("when"), {**results, **stream.fields}, untyped)
+        self.predicate("when", self.written.get("when"), {**results, **stream.columns}, untyped)
         if isinstance(written, Mapping) and not self.accepted:
             self.description(self.written.get("description"), [*stream.fields, *map(str, written)])
 
@@ -276,7 +285,7 @@ class _Check:
             self.add(f"measures.{first}", texts[first], what, remedy)
             return
         for name, text in texts.items():
-            place, columns = f"measures.{name}", {**results, **stream.fields}
+            place, columns = f"measures.{name}", {**results, **stream.columns}
             try:
                 kind = check_value(text, columns, where=place, unknown=untyped, strict=not self.accepted)
                 if kind is not None:
@@ -295,10 +304,10 @@ class _Check:
     def measure(self, place: str, measure: Measure, stream: Stream) -> FieldType | None:
         """The measure's type; None if its function does not take the field."""
         self.fields(f"{place}.per", list(measure.per), stream)
-        self.predicate(f"{place}.since", measure.since, stream.fields)
-        self.predicate(f"{place}.until", measure.until, stream.fields)
+        self.predicate(f"{place}.since", measure.since, stream.columns)
+        self.predicate(f"{place}.until", measure.until, stream.columns)
         for step in measure.steps:
-            self.predicate(f"{place}.{measure.function}", step, stream.fields)
+            self.predicate(f"{place}.{measure.function}", step, stream.columns)
         if measure.resolution is not None:
             self.resolution(f"{place}.resolution", measure, stream)
         if measure.field is None:
@@ -319,18 +328,21 @@ class _Check:
         if isinstance(group_by, list | tuple) and stream.event_id in group_by:
             what = f"does not go with a group by {stream.event_id}, which has one event"
             self.add(place, text, what, "Leave resolution out")
+        if stream.tables and any(_asks_table(text, stream) for text in (self.written.get("where"), measure.where)):
+            what = "does not go with tables: of a step no row says what the tables had for its events"
+            self.add(place, text, what, "Leave resolution out")
 
     def parts(self, place: str, body: Mapping[str, Any], stream: Stream) -> None:
         """Check the parts of a measure that cannot be read as a whole."""
         for function in Function:
             for step in steps_under(function, body.get(function.value)):
-                self.predicate(f"{place}.{function}", step, stream.fields)
+                self.predicate(f"{place}.{function}", step, stream.columns)
             for field in fields_under(function, body.get(function.value)):
                 self.result(f"{place}.{function}", function, field, stream)
         self.fields(f"{place}.per", body.get("per"), stream)
-        self.predicate(f"{place}.where", body.get("where"), stream.fields)
-        self.predicate(f"{place}.since", body.get("since"), stream.fields)
-        self.predicate(f"{place}.until", body.get("until"), stream.fields)
+        self.predicate(f"{place}.where", body.get("where"), stream.columns)
+        self.predicate(f"{place}.since", body.get("since"), stream.columns)
+        self.predicate(f"{place}.until", body.get("until"), stream.columns)
 
     def result(self, place: str, function: Function, field: str, stream: Stream) -> FieldType | None:
         """The type of a function of a field; None if it does not take the field."""

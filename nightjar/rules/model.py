@@ -337,7 +337,7 @@ def measure_types(rule: Rule, stream: Stream) -> dict[str, FieldType]:
         for name, measure in aggregates.items()
     }
     for name, text in in_order(rule.computed).items():
-        found = compile_value(text, {**stream.fields, **types}, where=f"rule {rule.id}: measures.{name}", strict=False)
+        found = compile_value(text, {**stream.columns, **types}, where=f"rule {rule.id}: measures.{name}", strict=False)
         try:
             types[name] = type_of_value(found.type)
         except DeclarationError as refusal:

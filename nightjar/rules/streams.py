@@ -20,6 +20,7 @@ from nightjar.rules.errors import DeclarationError, NightjarError, SettingsError
 from nightjar.rules.field_paths import ABSENT, CHANGE, HEADERS, KEY, FieldPath, nested
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS, SHIPPED
 from nightjar.rules.names import did_you_mean, is_usable_name
+from nightjar.rules.tables import memberships, tables_from_mapping
 from nightjar.rules.types import STRING, FieldType, Kind
 from nightjar.rules.written_times import WrittenTime, written_time
 
@@ -74,6 +75,8 @@ class Stream:
     """How records are written."""
     tiebreaker: str | None = None
     """The field by which events of one time are ordered (S1.3)."""
+    tables: Mapping[str, FieldType] = field(default_factory=_nothing)
+    """The tables that its rules can ask, with the type of each one's key (rules/tables.py)."""
 
     @property
     def reads_key(self) -> bool:
@@ -90,6 +93,11 @@ class Stream:
     def header_names(self) -> frozenset[str]:
         """The headers that are fields."""
         return frozenset(str(path.steps[1]) for path in self.paths.values() if path.steps[0] == HEADERS)
+
+    @property
+    def columns(self) -> Mapping[str, FieldType]:
+        """What a condition on an event can read: its fields, and whether their values are in tables."""
+        return {**self.fields, **memberships(self.fields, self.tables)} if self.tables else self.fields
 
     @property
     def recorded(self) -> Mapping[str, FieldType]:
@@ -154,7 +162,7 @@ class Stream:
         return _rebuilt, ({**vars(self), **{name: dict(getattr(self, name)) for name in _MAPPINGS}},)
 
 
-_MAPPINGS = ("fields", "paths", "times", "derived")
+_MAPPINGS = ("fields", "paths", "times", "derived", "tables")
 
 
 def _rebuilt(parts: dict[str, Any]) -> Stream:
@@ -183,12 +191,12 @@ def load_streams(path: str | Path | None = None) -> dict[str, Stream]:
         raise DeclarationError(
             f"is not TOML: {failure}", where=str(path), remedy=f"{SHIPPED.name}, shipped with nightjar, is an example"
         ) from None
-    unknown = set(mapping) - {"streams"}
+    unknown = set(mapping) - {"streams", "tables"}
     if unknown or not isinstance(mapping.get("streams"), dict):
         key = min(unknown) if unknown else "streams"
         what = "is not a key of this file" if unknown else "there is no table of streams"
         raise DeclarationError(what, where=f"{path}: {key}", remedy="A stream is a table [streams.NAME]")
-    return streams_from_mapping(mapping["streams"], str(path), path.parent)
+    return streams_from_mapping(mapping["streams"], str(path), path.parent, mapping.get("tables"))
 
 
 def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
@@ -203,10 +211,12 @@ def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
     return streams[name]
 
 
-def streams_from_mapping(mapping: Mapping[str, Any], origin: str, folder: Path | None = None) -> dict[str, Stream]:
+def streams_from_mapping(
+    mapping: Mapping[str, Any], origin: str, folder: Path | None = None, tables: Any = None
+) -> dict[str, Stream]:
     """The streams of a mapping name → declaration with the TOML file's keys; `origin` names its source in errors.
 
-    folder: that schema files are relative to; None: the working directory.
+    folder: that schema files are relative to; None: the working directory. tables: those of tables.
     """
     if not isinstance(mapping, Mapping) or not mapping:
         raise DeclarationError(
@@ -221,7 +231,18 @@ def streams_from_mapping(mapping: Mapping[str, Any], origin: str, folder: Path |
                 where=f"{origin}: streams.{stream.name}.topic",
                 remedy="Give each stream a topic of its own",
             )
-    return streams
+    return streams if tables is None else with_tables(streams, tables, origin)
+
+
+def with_tables(streams: Mapping[str, Stream], tables: Any, origin: str) -> dict[str, Stream]:
+    """The streams, whose rules can ask the tables of a mapping name → declaration."""
+    declared = MappingProxyType(tables_from_mapping(tables, origin))
+    return {name: replace(stream, tables=declared) for name, stream in streams.items()}
+
+
+def tables_of(streams: Mapping[str, Stream]) -> Mapping[str, FieldType]:
+    """The declared tables, which all streams have."""
+    return next((stream.tables for stream in streams.values()), _nothing())
 
 
 class _Declaration:

@@ -19,6 +19,7 @@ from nightjar.rules.engine.columns import table_of
 from nightjar.rules.engine.muting import muted_among
 from nightjar.rules.engine.store import ARRIVAL
 from nightjar.rules.engine.strings import Int64Array
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.errors import EvaluationError
 from nightjar.rules.model import State, measure_types
 from nightjar.rules.streams import Stream
@@ -75,16 +76,22 @@ class Truth:
     stream: the events' declaration. ruleset: the versions; those of other streams are ignored. events: the stream's
     fields in their Arrow types and `arrival_time` (timestamp[us, UTC]; without it events arrive when they happen), in
     any row order; of several events with one id the first arrival counts. group_bys: evaluate only the rules of these
-    (None: of all), if the events are those of some of their groups. failures: where a measure's exact value is out of
+    (None: of all), if the events are those of some of their groups. tables: their rows,
+    all of which count. failures: where a measure's exact value is out of
     the range of its type; such an event is not a violation.
     """
 
     def __init__(
-        self, stream: Stream, ruleset: RuleSet, events: pa.Table, group_bys: frozenset[tuple[str, ...]] | None = None
+        self,
+        stream: Stream,
+        ruleset: RuleSet,
+        events: pa.Table,
+        group_bys: frozenset[tuple[str, ...]] | None = None,
+        tables: TableRows | None = None,
     ) -> None:
         if ARRIVAL not in events.column_names:
             events = events.append_column(ARRIVAL, events.column(stream.event_time))
-        self._engine = Engine(stream, ruleset.of_stream(stream.name), batch=True, group_bys=group_bys)
+        self._engine = Engine(stream, ruleset.of_stream(stream.name), batch=True, group_bys=group_bys, tables=tables)
         advance = self._engine.advance(events)
         self.failures: list[Failure] = advance.failures
         self.events: int = events.num_rows

@@ -14,15 +14,18 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal, DecimalException
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.engine.alert_columns import json_objects, jsonable
+from nightjar.rules.engine.table_rows import EVERY, TableRows
 from nightjar.rules.model import Rule, measure_types
 from nightjar.rules.predicates import Predicate, compile_predicate, truths
 from nightjar.rules.streams import Stream
+from nightjar.rules.tables import asked_of
 from nightjar.rules.timestamps import parse_timestamp
 from nightjar.rules.types import FieldType, Kind
 from nightjar.rules.versions import RuleSet, RuleVersion
@@ -47,11 +50,14 @@ _DTYPES = {Kind.STRING: pl.String, Kind.DOUBLE: pl.Float64, Kind.BOOLEAN: pl.Boo
 _MISSING = object()
 
 
-def recheck(violations: pa.Table, events: pa.Table, stream: Stream, ruleset: RuleSet) -> pa.Table:
+def recheck(
+    violations: pa.Table, events: pa.Table, stream: Stream, ruleset: RuleSet, tables: TableRows | None = None
+) -> pa.Table:
     """RECHECKED, one row per violation.
 
     violations: rule_id, rule_version, group, event_id, event_time (timestamp[us, UTC]) and measures of VIOLATION_SCHEMA
     at least. events: the stream's fields in their Arrow types; the events of the violations, each id once.
+    tables: the rows of tables, all of which count.
     """
     rows = violations.num_rows
     ids, times = violations.column("event_id"), violations.column("event_time").cast(pa.int64()).to_pylist()
@@ -80,7 +86,7 @@ def recheck(violations: pa.Table, events: pa.Table, stream: Stream, ruleset: Rul
         answers = {
             "version_effective": [of_rule.applicable(rule_id, times[place]) == version for place in at],
             "group_true": _groups(own, about, stream, version.rule),
-            "condition_true": _conditions(own, about, stream, version),
+            "condition_true": _conditions(own, about, stream, version, tables),
         }
         for column, values in answers.items():
             for place, value in zip(at, values, strict=True):
@@ -95,7 +101,9 @@ def _groups(violations: pa.Table, events: pa.Table, stream: Stream, rule: Rule) 
     return [_parsed(one) == json.loads(other) for one, other in zip(recorded, expected, strict=True)]
 
 
-def _conditions(violations: pa.Table, events: pa.Table, stream: Stream, version: RuleVersion) -> list[bool]:
+def _conditions(
+    violations: pa.Table, events: pa.Table, stream: Stream, version: RuleVersion, tables: TableRows | None
+) -> list[bool]:
     """Whether the version's conditions hold at each event, with the measures that its violation records."""
     rule, rows = version.rule, violations.num_rows
     types = measure_types(rule, stream)
@@ -108,16 +116,29 @@ def _conditions(violations: pa.Table, events: pa.Table, stream: Stream, version:
         given = [None if value is _MISSING else value for value in values]
         columns[name] = pl.Series(name, given, dtype=_DTYPES.get(kind.kind, pl.Int64))
     conditions = _compiled(rule, stream, types)
+    for name in frozenset[str]().union(*(condition.columns for condition in conditions)) - columns.keys():
+        columns[name] = _in_table(name, events, stream, tables)
     held = [truth.tolist() for truth in truths(conditions, columns, rows)]
     there = events.column(stream.event_id).is_valid().to_pylist()
     return [all(each) for each in zip(there, readable, *held, strict=True)]
 
 
+def _in_table(name: str, events: pa.Table, stream: Stream, tables: TableRows | None) -> pl.Series:
+    """Whether a table has a field's value at each event, by the name that this has; NULL where it is unknown."""
+    asked = asked_of(name)
+    if asked is None or tables is None:
+        return pl.Series(name, [None] * events.num_rows, dtype=pl.Boolean)
+    keys = events.column(asked[0]).combine_chunks()
+    times = pc.fill_null(events.column(stream.event_time).cast(pa.int64()), 0).to_numpy()
+    held = tables.holds(asked[1], keys, times, np.full(len(times), EVERY)).astype(np.bool_)
+    return pl.Series(name, pa.array(held, mask=keys.is_null().to_numpy(zero_copy_only=False)))
+
+
 def _compiled(rule: Rule, stream: Stream, types: dict[str, FieldType]) -> Sequence[Predicate]:
-    when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when")
+    when = compile_predicate(rule.when, {**stream.columns, **types}, where=f"rule {rule.id}: when")
     if rule.where is None:
         return [when]
-    return [when, compile_predicate(rule.where, stream.fields, where=f"rule {rule.id}: where")]
+    return [when, compile_predicate(rule.where, stream.columns, where=f"rule {rule.id}: where")]
 
 
 def _physical(values: pa.ChunkedArray, kind: FieldType) -> pl.Series:

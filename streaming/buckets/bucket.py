@@ -16,6 +16,7 @@ from nightjar.contracts.rule_status import fold
 from nightjar.ingestion.event_schema import PRIMARY
 from nightjar.rules.engine import Advance, Delta, Engine, Failure
 from nightjar.rules.engine.strings import Int64Array
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.hourly_cap import HourlyCap
 from nightjar.rules.rulebook import Answered, Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
@@ -68,16 +69,23 @@ class Bucket:
 
     failed: rule id, version and measure of each reported failure; actions: by rule id and version. awaits_history:
     whether it serves a version that waits for its effective time. most_alerts: of a rule in an hour, after which
-    further ones are marked (S10.6); None: none is.
+    further ones are marked (S10.6); None: none is. tables: the rows of the stream's tables, if it has some.
     """
 
-    def __init__(self, stream: Stream, key: ShuffleKey, book: RuleBook, most_alerts: int | None = None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        key: ShuffleKey,
+        book: RuleBook,
+        most_alerts: int | None = None,
+        tables: TableRows | None = None,
+    ) -> None:
         self.stream = stream
         self.shuffle_key = key
         self.book = book
         self.counts = Counts()
         self.failed: set[tuple[str, int, str]] = set()
-        self.engine = Engine(stream, book.ruleset, group_bys=book.served_by(key))
+        self.engine = Engine(stream, book.ruleset, group_bys=book.served_by(key), tables=tables)
         self.actions = actions_of(book.ruleset.versions)
         self.cap = None if most_alerts is None else HourlyCap(most_alerts)
         self.awaits_history = any(map(self._serves, book.waiting))
@@ -103,10 +111,10 @@ class Bucket:
     def _version(self, answer: Answered) -> RuleVersion:
         return self.book.of_rule(str(answer.rule_id))[int(answer.rule_version or 0) - 1]
 
-    def advance(self, events: pa.Table, clock: int | None) -> BatchResult:
-        """Process events (events_schema). clock: µs, as in Engine.advance."""
+    def advance(self, events: pa.Table, clock: int | None, known: int | None = None) -> BatchResult:
+        """Process events (events_schema). clock (µs) and known: as in Engine.advance."""
         horizon = self.engine.horizon
-        advance = self.engine.advance(events, clock)
+        advance = self.engine.advance(events, clock, known)
         late = dead = events.slice(0, 0)
         if len(advance.rows.late):
             times = advance.late.column(self.stream.event_time).cast(pa.int64())

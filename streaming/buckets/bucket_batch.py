@@ -82,6 +82,7 @@ class BucketBatch:
         run_id: of the run whose clocks count. emitted_at: µs; None: now.
         """
         self._receive_answers(packed.get(PayloadKind.RULE, []))
+        known = self._know_tables(packed.get(PayloadKind.TABLES, []))
         bucket = self.bucket
         bucket.counts.skipped += sum(int(payload) for payload in packed.get(PayloadKind.SKIPPED, []))
         clocks = [clock for clock in map(read_clock, packed.get(PayloadKind.CLOCK, [])) if clock is not None]
@@ -89,7 +90,7 @@ class BucketBatch:
         events = self._events(packed.get(PayloadKind.EVENTS, []))
         # one of another run may be ahead of records that will be read again
         of_run = [clock.clocks.get(bucket.stream.name) for clock in clocks if clock.run_id == run_id]
-        result = bucket.advance(events, max((clock for clock in of_run if clock is not None), default=None))
+        result = bucket.advance(events, max((clock for clock in of_run if clock is not None), default=None), known)
         self._add(result.delta)
         self._move(held=held(bucket, result.dead, self.head, self._files))
         return list(self._records(result, events, time.time_ns() // 1000 if emitted_at is None else emitted_at))
@@ -140,11 +141,22 @@ class BucketBatch:
         known = self._plan.rules[-1].offset if self._plan.rules else -1
         rules, exports = receive(self.bucket, payloads, known, self.head, self._files)
         self._move(rules=rules)
+        if exports and (follower := self._plan.table_follower) is not None:
+            follower.up_to(follower.end())  # history sees all changes that had arrived when it did
         for name in exports:
             taken = take_in(self.bucket, name, self.head, self._version, self._files)
             self._move(taken.head)
             self._add(taken.delta)
             self._gone += taken.gone
+
+    def _know_tables(self, payloads: Iterable[bytes]) -> int | None:
+        """The position up to which events see changes of tables, which are read that far; None without tables."""
+        follower = self._plan.table_follower
+        if follower is None:
+            return None
+        self._move(tables=max(self.head.tables, self._plan.tables_read, *map(int, payloads)))
+        follower.up_to(self.head.tables)
+        return self.head.tables
 
     def _events(self, payloads: Iterable[Payload]) -> pa.Table:
         """Events (events_schema), after those that the state holds unread."""

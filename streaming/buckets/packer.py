@@ -67,6 +67,8 @@ class Packer:
     """The numbers of shuffle keys that nothing is sent to."""
     schemas: Schemas | None = None
     """Of records that name them."""
+    tables_topic: str | None = None
+    """None: no table is declared."""
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Kafka records (see query.kafka_records) to rows of payloads.PACKED_SCHEMA."""
@@ -86,6 +88,9 @@ class Packer:
             yield from self._answers(_of_topic(records, self.answers_topic, topics))
         if self.clock_topic in topics:
             yield from self._clocks(_of_topic(records, self.clock_topic, topics))
+        if self.tables_topic is not None and self.tables_topic in topics:
+            read = pc.max(_of_topic(records, self.tables_topic, topics).column("offset")).as_py() + 1
+            yield from self._to_buckets(PayloadKind.TABLES, str(read).encode())
         for stream in self.streams.values():
             if stream.topic in topics:
                 yield from self._events(_of_topic(records, stream.topic, topics), stream)

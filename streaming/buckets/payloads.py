@@ -21,6 +21,7 @@ class PayloadKind(StrEnum):
     EVENTS = "events"  # a table of `events_schema`
     RULE = "rule"  # JSON: offset, arrival (µs), value (text) of an answer on rule-status
     CLOCK = "clock"  # a record of contracts.clock
+    TABLES = "tables"  # the position up to which changes of tables are known, as text
     SKIPPED = "skipped"  # how many records of nightjar's own topics were skipped
     QUARANTINE = "quarantine"  # a table of output_records.RECORDS for the quarantine topic, forwarded as it is
 

@@ -9,9 +9,10 @@ from functools import cache, cached_property
 from nightjar.contracts.rule_status import fold, read_answer
 from nightjar.contracts.topics import Topics
 from nightjar.rules.rulebook import Answered, Record, RuleBook, ShuffleKey
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, tables_of
 from nightjar.storage.lease import Fence
 from nightjar.storage.paths import AnyPath
+from nightjar.streaming.buckets.table_follower import TableFollower, TablesTopic
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class BucketPlan:
     """Those after which a bucket marks further ones; None: never."""
     fence: Fence | None = None
     """See JobConfig."""
+    tables: TablesTopic | None = None
+    """None: no table is declared."""
+    tables_read: int = 0
+    """The position up to which the query had read changes of tables when the run began: a new bucket gets no others."""
 
     def shuffle_key_of(self, bucket: int) -> ShuffleKey:
         """The shuffle key whose bucket this is: shuffle key r has the buckets from r * buckets on."""
@@ -42,6 +47,11 @@ class BucketPlan:
     def stream_of(self, bucket: int) -> Stream:
         """The stream whose events the bucket takes in."""
         return self.streams[self.shuffle_key_of(bucket).stream]
+
+    @property
+    def table_follower(self) -> TableFollower | None:
+        """The tables' rows in this process; None if no table is declared."""
+        return None if self.tables is None else self.tables.follower(tables_of(self.streams))
 
     def rule_book(self) -> RuleBook:
         """The rules as they were when this run began."""

@@ -71,8 +71,10 @@ class Residents:
             resident = None  # another engine took in history (primed_state.py), from before what this one has evicted
         if resident is None or not head.holds(resident.version, resident.token):
             load_kernels()
-            cap = plan.alerts_per_rule_and_hour
-            resident = Resident(Bucket(plan.stream_of(number), plan.shuffle_key_of(number), plan.rule_book(), cap))
+            cap, follower = plan.alerts_per_rule_and_hour, plan.table_follower
+            tables = None if follower is None else follower.up_to(head.tables)
+            of = plan.stream_of(number), plan.shuffle_key_of(number), plan.rule_book()
+            resident = Resident(Bucket(*of, cap, tables))
         if resident.version < head.version:
             resident.read(head, files)
         return resident

@@ -15,6 +15,7 @@ from nightjar.storage.paths import spark_name
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.processor import BucketTasks
+from nightjar.streaming.buckets.table_follower import TablesTopic
 from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.driver.clock import Arrivals
 from nightjar.streaming.driver.engine_link import EngineLink
@@ -142,6 +143,8 @@ class Planner:
             rules.answering.before(answered),
             config.alerts_per_rule_and_hour,
             config.fence,
+            TablesTopic(config.topics.tables, config.kafka.python) if config.tables else None,
+            begins.get(config.topics.tables, {}).get(0, 0),
         )
         return PlannedQuery(
             config,

@@ -43,8 +43,8 @@ def event_topics(config: JobConfig) -> list[str]:
 
 
 def control_topics(config: JobConfig) -> list[str]:
-    """The topics of answers to rule messages, and of clocks."""
-    return [config.topics.rule_status, config.topics.clock]
+    """The topics of answers to rule messages, of clocks, and of changes of tables if some are declared."""
+    return [config.topics.rule_status, config.topics.clock, *([config.topics.tables] if config.tables else [])]
 
 
 def starting_offsets(config: JobConfig, consumer: KafkaConsumer, begins: Mapping[str, Mapping[int, int]]) -> str:
@@ -86,6 +86,7 @@ def packer_of(config: JobConfig, shuffle_keys: tuple[ShuffleKey, ...], dropped: 
         config.arrival == "broker",
         dropped,
         config.schemas,
+        config.topics.tables if config.tables else None,
     )
 
 

@@ -8,6 +8,9 @@ Groups that an earlier run has logged come first, once the tasks have read their
 An answer to a rule message must be known to the events that arrive after it (S5.3), and partitions have no order among
 each other. So the driver asks the engine to *hold*, publishes the answer, and *releases* it with the answer as it was
 read back: the engine evaluates nothing in between. The task that reads answers brings it once more, or first.
+Changes of tables come from anybody. So once the engine knows which events a group has, it asks Kafka how far these go
+(S22.4): what had arrived before the events is before that position. The position is logged like a range of records;
+what the task that reads the topic brings is left.
 
 When all tasks have ended their part, the buckets store their state; only then do the tasks end, and Spark commits.
 
@@ -120,6 +123,9 @@ class Engine:
         self._run_id = given.plan.run_id
         self._evaluator = GroupEvaluator(given.plan, given.packer, ThreadPoolExecutor(1))
         self._control = {given.packer.answers_topic, given.packer.clock_topic}
+        self._tables = given.plan.table_follower
+        self._tables_known = 0
+        """The position up to which changes of tables are known to the last group."""
         self._answered, self._needed = given.answered, given.needed
         self._is_held = self._is_over = False
         self._listener = socket.socket(socket.AF_UNIX)
@@ -208,7 +214,9 @@ class Engine:
             self._needed = max(self._needed, answers[-1].offset + 1)
 
     def _wait_for_turn(self, records: Records) -> None:
-        """Add records to those that wait, unless they are answers that are known."""
+        """Add records to those that wait, unless they are answers that are known, or changes of tables."""
+        if records.topic == self._given.packer.tables_topic:
+            return
         if records.topic == self._given.packer.answers_topic:
             _, new = records.split(self._answered)
             if new is None:
@@ -296,10 +304,12 @@ class Engine:
         if not self._logged:
             return False
         group = self._logged[0]
-        wanted = [(place, end) for place, (_, end) in group.places()]
+        wanted = [(place, end) for place, (_, end) in group.places() if place[0] != self._given.packer.tables_topic]
         if not all(self._end_of(place) >= end for place, end in wanted):
             return False
         parts = [part for place, end in sorted(wanted) for part in self._taken(place, end)]
+        tables = group.ranges.get(self._given.packer.tables_topic or "", {})
+        parts += [self._tables_until(end) for _, end in tables.values()]
         self._logged.popleft()
         began = time.monotonic()
         records = table(parts)
@@ -321,6 +331,8 @@ class Engine:
                 size += parts[-1].size
         self._size -= size
         self._since = time.monotonic() if any(self._waiting.values()) else None
+        if self._tables is not None and (end := self._tables.end()) > self._tables_known:
+            parts.append(self._tables_until(end))
         ranges: dict[str, dict[int, tuple[int, int]]] = {}
         for part in parts:
             of = ranges.setdefault(part.topic, {})
@@ -338,6 +350,11 @@ class Engine:
         self._reply(results)
         took = {"evaluate": evaluated - began, "log": logged - evaluated, "reply": time.monotonic() - logged}
         self._times.add(records.num_rows, {"wait": began - (since or began), **took})
+
+    def _tables_until(self, end: int) -> Records:
+        """The last record of changes of tables before a position, in the place of all of them."""
+        self._tables_known = end
+        return as_records(self._given.packer.tables_topic or "", [Record(end - 1, 0, b"")])
 
     @property
     def _running(self) -> int:

@@ -119,6 +119,8 @@ class Head(msgspec.Struct, frozen=True):
     """HourlyCap.entries."""
     folds: dict[str, tuple[int, int]] = {}
     """See rules.engine.Position.held."""
+    tables: int = 0
+    """The position up to which changes of tables are known (buckets/table_follower.py)."""
     # The names on disk of the next two are those of earlier releases.
     steps_version: int = msgspec.field(default=NOTHING, name="folded")
     """The version that last added steps."""

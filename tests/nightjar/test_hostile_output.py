@@ -22,11 +22,13 @@ from nightjar.cli import app
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
+from nightjar.kafka.topics import Topic, create
 from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import ALERTS, RECONCILIATION, RULE_STATUS, VIOLATIONS, Table, events_table
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.canonical import canonical
 from nightjar.rules.errors import printable
+from nightjar.rules.lateness import SHIPPED
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import microseconds
 from tests.support.answers import answered
@@ -149,6 +151,22 @@ def _no_streams(ground: Ground) -> list[str]:
 def _strangers(ground: Ground) -> list[str]:
     ground.given["NIGHTJAR_METRICS_HOST"] = HOSTILE
     return ["metrics"]
+
+
+def _table(*arguments: str) -> Callable[[Ground], list[str]]:
+    """A list whose only key, author and reason are hostile."""
+
+    def prepare(ground: Ground) -> list[str]:
+        shipped = Path(str(SHIPPED)).read_text()
+        ground.given["NIGHTJAR_STREAMS"] = ground.file("s.toml", f"{shipped}\n[tables.blocked]\n")
+        if ground.topics is not None:
+            settings = ground.kafka.settings
+            create(settings, Topic(settings.tables_topic, 1))
+            change = {"table": "blocked", "set": [HOSTILE], "author": HOSTILE, "reason": HOSTILE}
+            ground.send(settings.tables_topic, change)
+        return ["table", *arguments]
+
+    return prepare
 
 
 def _locked(*arguments: str) -> Callable[[Ground], list[str]]:
@@ -400,13 +418,40 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "stream": [Scenario(_no_broker("stream"), 2, shown="[/x]", alone=True)],
     "stream infer": [Scenario(_infer, 0, shown=":bomb:\\U0000001b[2J")],
     "stream rebuild": [Scenario(_locked("stream", "rebuild"), 2, shown=printable(NAME))],
+    "table list": [Scenario(_table("list"), 0, kafka=True, shown="ann[/x]")],
+    "table show": [
+        Scenario(_table("show", "blocked"), 0, kafka=True, shown="ann[/x]"),
+        Scenario(_table("show", HOSTILE), 2),
+    ],
+    "table history": [Scenario(_table("history", "blocked"), 0, kafka=True, shown="ann[/x]")],
+    "table set": [Scenario(_table("set", "blocked", "x", "--reason", "y", "--valid-from", HOSTILE), 2)],
+    "table remove": [Scenario(_table("remove", HOSTILE, "x", "--reason", "y"), 2)],
+    "table import": [
+        Scenario(
+            lambda ground: [*_table("import", "blocked")(ground), str(ground.folder / NAME), "--reason", "y"],
+            2,
+            shown=printable(NAME),
+        )
+    ],
     "topics": [Scenario(lambda _: ["topics", "--acls", "--principal", f"job=User:{HOSTILE}"], 0)],
     "topics add-logins": [Scenario(lambda _: ["topics", "add-logins", f"{NAME}=x"], 2, shown="[conceal]b")],
     "topics create": [Scenario(_no_broker("topics", "create"), 2)],
     "topics grant": [Scenario(lambda _: ["topics", "grant", "--principal", HOSTILE], 2)],
     "up": [Scenario(_no_broker("up"), 2)],
 }
-MACHINE_READABLE = ["alerts tail", "evaluate", "explain", "generate", "rules list", "simulate", "status", "topics"]
+MACHINE_READABLE = [
+    "alerts tail",
+    "evaluate",
+    "explain",
+    "generate",
+    "rules list",
+    "simulate",
+    "status",
+    "table history",
+    "table list",
+    "table show",
+    "topics",
+]
 
 
 def commands() -> list[str]:

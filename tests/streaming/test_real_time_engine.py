@@ -4,20 +4,27 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nightjar.configuration.kafka import kafka_config
 from nightjar.contracts.clock import Clock
+from nightjar.contracts.table_changes import change_record
 from nightjar.contracts.topics import Topics
+from nightjar.kafka import topics
+from nightjar.kafka.clients import producer
+from nightjar.local.kafka import LocalKafka
 from nightjar.rules.rulebook import Record, ShuffleKey
-from nightjar.rules.streams import load_streams
-from nightjar.rules.timestamps import iso_text, parse_timestamp
+from nightjar.rules.streams import Stream, load_streams, with_tables
+from nightjar.rules.timestamps import from_microseconds, iso_text, parse_timestamp
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.buckets.table_follower import TablesTopic
 from nightjar.streaming.config import JobError
 from nightjar.streaming.driver.engine_link import EngineEndedError, EngineLink
 from nightjar.streaming.real_time.engine_process import EnginePlan
@@ -103,6 +110,8 @@ class Job:
     """What Spark and the driver do for one run after the other on a checkpoint."""
 
     def __init__(self, folder: Path) -> None:
+        self.streams: Mapping[str, Stream] = STREAMS
+        self.tables: TablesTopic | None = None
         self.state, self.runs, self.version = folder / "state", 0, 0
         self.seconds, self.most_waiting = 600.0, 64 << 20
         self.engine: EngineLink | None = None
@@ -114,8 +123,10 @@ class Job:
         self.runs += 1
         run = f"run{self.runs}"
         begin(self.state, self.version or None, run)
-        plan = BucketPlan("checkpoint", run, self.state, STREAMS, KEYS, 2, TOPICS, rules)
-        packer = Packer(STREAMS, KEYS, 2, 1, TOPICS.rule_status, TOPICS.clock, TOPICS.quarantine, bounded=False)
+        streams, topic = self.streams, None if self.tables is None else self.tables.name
+        plan = BucketPlan("checkpoint", run, self.state, streams, KEYS, 2, TOPICS, rules, tables=self.tables)
+        packer = Packer(streams, KEYS, 2, 1, TOPICS.rule_status, TOPICS.clock, TOPICS.quarantine, bounded=False)
+        packer = replace(packer, tables_topic=topic)
         self.engine = EngineLink.start()
         given = EnginePlan(plan, packer, self.engine.path, 0, needed, 0.02, self.seconds, only_one, None)
         self.engine.run(replace(given, most_waiting=self.most_waiting))
@@ -249,6 +260,40 @@ def test_after_a_crash_the_same_groups_give_the_same_records(job: Job, most_wait
     found = finish(again)
     assert found[: len(before)] == before
     assert [shown(each) for each in found[len(before) :]] == [("new", 1, 6)]
+
+
+@pytest.mark.kafka
+def test_events_see_changes_of_tables_that_came_before_them_and_after_a_crash_no_others(
+    job: Job, broker: LocalKafka
+) -> None:
+    """S22.4: whether or not a task has brought the change yet; what comes between the runs is not seen."""
+    topic = f"tables-{uuid.uuid4().hex[:8]}"
+    topics.create(broker.settings, topics.Topic(topic, 1))
+    job.streams = with_tables(STREAMS, {"blocked": {}}, "test")
+    job.tables = TablesTopic(topic, kafka_config(broker.settings).python)
+    (rule,) = answered(job.streams, {**BURST, "measures": {}, "when": "customer_id IN blocked"})
+
+    def block(customer: str) -> None:
+        with producer(broker.settings) as client:
+            key, value = change_record("blocked", [customer], is_set=True, valid_from=from_microseconds(NOON))
+            client.send(topic, value, key=key).get(30)
+
+    job.start(rules=(rule,))
+    tasks = job.batch()
+    tasks[0].send(payment("a1", 1, "ann"))
+    assert job.reported(1) == 1
+    block("ann")
+    tasks[0].send(payment("a2", 2, "ann"), payment("b1", 3, "bea"))
+    before = [alert(tasks[0])]
+    assert before[0]["event_id"] == "a2"
+    block("bea")
+    job.start(rules=(rule,))
+    again = job.batch()
+    again[0].send(payment("a1", 1, "ann"), payment("a2", 2, "ann"), payment("b1", 3, "bea"))
+    again[0].send(payment("b2", 4, "bea"))
+    found = finish(again)
+    assert found[0] == before[0]
+    assert [each["event_id"] for each in found] == ["a2", "b2"]
 
 
 def waited_for(task: Task) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ class Agreement:
                 made, _ = judge(self._ruleset, message, happening.at, streams, history.activation_delay)
                 if made is not None:
                     self._ruleset = RuleSet((*self._ruleset.versions, made))
-        self._truth = evaluations(setting(self._stream, truth=True), history.versions, history.events)
+        self._truth = evaluations(setting(self._stream, truth=True), history.versions, history.true_events)
         self._expected = violations(setting(self._stream), history.versions, history.events)
         self.counts = Counter(events=len(history.events), rule_versions=len(history.versions))
         self.differences = [*self._batch(connection), *self._published(), *self._streamed()]
@@ -141,9 +141,8 @@ class Agreement:
     def _batch(self, connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
         """Every evaluation of the batch, whose rows come in any order; and SQL."""
         arrived = self._arrived()
-        self._batched = Truth(
-            self._stream, self._ruleset, arrived.take(pa.array(range(arrived.num_rows)[::-1], pa.int64()))
-        )
+        backwards = arrived.take(pa.array(range(arrived.num_rows)[::-1], pa.int64()))
+        self._batched = Truth(self._stream, self._ruleset, backwards, tables=self._history.rows)
         rows = {self._key(row): row for row in self._batched.table(every=True).to_pylist()}
         got = {key: plain(self._measures[key[:2]], self._stream, json.loads(r["measures"])) for key, r in rows.items()}
         self.counts["evaluations"] += len(rows)
@@ -176,7 +175,7 @@ class Agreement:
                 continue
             rule_id, number = version.rule.id, version.version
             versions = [*self._ruleset.of_rule(rule_id)]
-            found = rules_in_sql.evaluated(connection, self._stream, versions, version, self._history.events)
+            found = rules_in_sql.evaluated(connection, self._stream, versions, version, self._history.true_events)
             mine = {key[2] for key in got if key[:2] == (rule_id, number)}
             if found.keys() != mine:
                 yield f"SQL: judges {sorted(found.keys() ^ mine)} otherwise by version {number} of {rule_id}"
@@ -231,8 +230,9 @@ class Agreement:
         yield from wrongly_muted("night", self._history.versions, records)
         self.counts["corrections"] += len(outcome.corrections)
         for record in outcome.corrections:
-            cold = record["cause"] == "cold_start" and any(v.since > LONG_AGO for v in self._history.versions)
-            if not cold and (record["cause"] != "late_event" or not outcome.late):
+            explained = record["cause"] == "cold_start" and any(v.since > LONG_AGO for v in self._history.versions)
+            explained |= record["cause"] == "reference_changed" and self._history.true_events != self._history.events
+            if not explained and (record["cause"] != "late_event" or not outcome.late):
                 yield f"night: {self._key(record)} is corrected because of {record['cause']}"
 
     def _late(self, event: Mapping[str, Any]) -> bool:
@@ -261,13 +261,14 @@ class Agreement:
         # an evicted id is no longer known: another event under it would be a new one
         evicting = all(len(of_id) == 1 for of_id in times.values())
         edges = [0, *sorted(cut % (len(history.events) + 1) for cut in history.cuts), len(history.events)]
-        running, deltas, alerts = Engine(stream, self._ruleset), [], []
+        rows = history.rows
+        running, deltas, alerts = Engine(stream, self._ruleset, tables=rows), [], []
         # histories are small: look for what can go as soon as a few events are held
         with evicting_early():
             for number, (begin, end) in enumerate(itertools.pairwise(edges)):
                 if number in history.crashes:
                     deltas = [running.snapshot()] if number % 2 else deltas
-                    lost, running = running, Engine(stream, self._ruleset)
+                    lost, running = running, Engine(stream, self._ruleset, tables=rows)
                     running.restore(deltas)
                     running.resume(lost.position)
                 clock = history.events[end - 1]["arrival"] if evicting and end else None

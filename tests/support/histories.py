@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -143,6 +144,30 @@ def kinds_of(stream: Stream) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind.kind.value) for name, kind in stream.fields.items() if name not in own)
 
 
+# The table that random rules ask, about the first of these fields that the stream has.
+TABLE = "listed"
+_ASKED = ("who", "place", "number")
+
+
+def asked(stream: Stream) -> tuple[str, str] | None:
+    """The field that rules ask the stream's table about, and how conditions do; None where it has no table."""
+    field = next((name for name in _ASKED if name in stream.fields), "")
+    return (field, f"({field} IN {TABLE})") if stream.tables else None
+
+
+def asking(stream: Stream) -> Stream:
+    """The stream with a table that rules can ask, if it has such a field."""
+    field = next((name for name in _ASKED if name in stream.fields), None)
+    tables = {} if field is None else {TABLE: stream.fields[field]}
+    return replace(stream, tables=MappingProxyType(tables))
+
+
+def conditions_of(stream: Stream) -> tuple[tuple[str, str], ...]:
+    """(name, kind) of what conditions on events can read: fields, and whether a field's value is in the table."""
+    found = asked(stream)
+    return kinds_of(stream) if found is None else (*kinds_of(stream), (found[1], "boolean"))
+
+
 def result_kind(measure: Measure, stream: Stream) -> Kind:
     """What kind of value a measure has."""
     return Kind(_RESULT.get(measure.function) or stream.fields[str(measure.field)].kind)
@@ -203,9 +228,8 @@ def _windows(draw: st.DrawFn, stream: Stream, overs: tuple[str, ...], *, foldabl
         over = draw(st.sampled_from(overs))
         resolution = draw(st.sampled_from(_RESOLUTIONS[:3]))
         return _Window(over, None, (), draw(st.booleans()), episode=False, until=None, resolution=resolution)
-    kinds = kinds_of(stream)
     episode = draw(st.integers(0, 3)) == 3
-    reset = draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None
+    reset = draw(predicates(conditions_of(stream))) if draw(st.integers(0, 2)) == 2 else None
     over = draw(st.sampled_from(overs))
     per = draw(_keys(stream, 2)) if draw(st.integers(0, 2)) == 2 else ()
     fine = [step for step in _RESOLUTIONS if parse_duration(step) <= parse_duration(over)]
@@ -245,11 +269,12 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     fitting = [name for name, kind in fields.items() if kind in accepted]
     steps: list[Predicate] = []
     if function == "sequence":
-        steps = [draw(predicates(kinds_of(stream))) for _ in range(draw(st.integers(2, 4)))]
+        steps = [draw(predicates(conditions_of(stream))) for _ in range(draw(st.integers(2, 4)))]
     elif not fitting:
         function, fitting = "count", [*fields]
     name = None if steps else draw(st.sampled_from([None, *fitting] if function == "count" else fitting))
-    where = draw(predicates(kinds_of(stream))) if draw(st.booleans()) else None
+    columns = kinds_of(stream) if window.resolution else conditions_of(stream)
+    where = draw(predicates(columns)) if draw(st.booleans()) else None
     p = draw(st.sampled_from(_PERCENTS)) if function == "percentile" else "95"
     under = (
         {"of": name, "p": float(p) if "." in p else int(p)}
@@ -386,9 +411,11 @@ def rules(
     names = tuple(name for name, _ in kinds)
     for name in drawn if not resets else ():
         if draw(st.integers(0, 3)) == 3:
-            drawn[name] = draw(_nested(name, drawn, kinds))
-    where = draw(predicates(kinds)) if draw(st.integers(0, 3)) == 3 else None
-    read = {(name, kind) for name, kind in kinds if name == "amount"} | {kinds[0]}
+            drawn[name] = draw(_nested(name, drawn, conditions_of(stream)))
+    folding = any(measure.resolution for _, measure, _ in drawn.values())
+    columns = kinds if folding else conditions_of(stream)
+    where = draw(predicates(columns)) if draw(st.integers(0, 3)) == 3 else None
+    read = {(name, kind) for name, kind in conditions_of(stream) if name == "amount" or " " in name} | {kinds[0]}
     compared = [(name, kind) for name, (_, measure, kind) in drawn.items() if measure.function != "values"]
     computed: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {}
     for number in range(draw(st.sampled_from((0, 0, 0, 1, 2)))):

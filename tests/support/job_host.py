@@ -88,6 +88,9 @@ class CaseRun:
         messages = [message for step in steps for message in step.rules]
         offsets = [offset for of in rules for _, offset in of]
         self.wait_for(lambda: all(map(self._settled, offsets, messages)), f"answers to {messages!r:.2000}")
+        tables = self.settings.tables_topic
+        changes = self._sent([[(tables, Encoded(change)) for change in step.tables] for step in steps], steps)
+        self.await_consumed({(topic, 0): offset + 1 for of in changes for topic, offset in of})
         events = [[self._record(event) for event in step.events] for step in steps]
         sent = self._sent(events, steps)
         self.await_consumed({(topic, 0): offset + 1 for of in sent for topic, offset in of})

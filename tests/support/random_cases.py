@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from nightjar.cases import Case, ExpectedOutcome, Message, Step, read_case
 from nightjar.cases.documents import Number, json_text
 from nightjar.rules.durations import format_duration
+from nightjar.rules.engine import table_rows as tables
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.publishing import CONTROLS
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import Kind
-from tests.support.histories import SECOND, event, result_kind, rules, setting, streams
-from tests.support.reference import Event, Passed, Version, is_late, living, violations
+from tests.support.histories import SECOND, TABLE, asked, asking, event, result_kind, rules, setting, streams
+from tests.support.reference import Change, Event, Passed, Version, in_table, is_late, living, violations
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Happening:
     crash: bool
     messages: list[dict[str, Any]]
     events: list[Event]
+    changes: list[Change] = field(default_factory=list)
+    """Of the stream's table, before the events."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,30 @@ class History:
         return [made for happening in self.happenings for made in happening.events]
 
     @functools.cached_property
+    def changes(self) -> list[Change]:
+        """All changes of the stream's table, in order."""
+        return [change for happening in self.happenings for change in happening.changes]
+
+    @functools.cached_property
+    def true_events(self) -> list[Event]:
+        """The events with what the table had at each one's time, by all changes."""
+        return [as_listed(self.stream, event, self.changes) for event in self.events]
+
+    @property
+    def rows(self) -> TableRows | None:
+        """The rows of the stream's table; None if it has none."""
+        if not self.stream.tables:
+            return None
+        records = [(happening.at, change) for happening in self.happenings for change in happening.changes]
+        rows = TableRows(self.stream.tables)
+        made = [
+            tables.Change(place, at, TABLE, keys, is_set=is_set, valid_from=begins)
+            for place, (at, (keys, is_set, begins)) in enumerate(records)
+        ]
+        rows.add(made, len(made))
+        return rows
+
+    @functools.cached_property
     def case(self) -> Case:
         """What a host plays."""
         steps = tuple(
@@ -66,6 +94,7 @@ class History:
                 happening.crash,
                 tuple(json_text(message).encode() for message in happening.messages),
                 tuple(Message(self.stream.name, event_json(self.stream, made).encode()) for made in happening.events),
+                tuple(json_text(change_json(change)).encode() for change in happening.changes),
             )
             for happening in self.happenings
         )
@@ -102,6 +131,8 @@ class _Published:
 def histories(draw: st.DrawFn) -> History:
     """Histories of up to about a hundred events and a dozen rule messages."""
     stream = draw(streams())
+    stream = asking(stream) if draw(st.integers(0, 2)) == 2 else stream
+    changes: list[Change] = []
     delay = stream.max_future_skew + draw(st.sampled_from((0, 5 * SECOND)))
     most = stream.allowed_lateness + draw(st.sampled_from((0, 60 * SECOND)))
     published, made, happenings = _Published(), [], []
@@ -110,8 +141,11 @@ def histories(draw: st.DrawFn) -> History:
     for number in range(draw(st.sampled_from(range(1, 11)))):
         at += draw(st.sampled_from((0, 1, 1, 2, 5, 20))) * SECOND
         wanted = draw(st.integers(1, 3)) if number == 0 else max(0, draw(st.integers(-3, 2)))
-        if wanted and happenings and at == happenings[-1].at:
+        changing = bool(stream.tables) and draw(st.booleans())
+        if (wanted or changing) and happenings and at == happenings[-1].at:
             at += SECOND
+        changed = draw(st.lists(_changes(stream, at), min_size=1, max_size=3)) if changing else []
+        changes += changed
         messages: list[dict[str, Any]] = []
         known = len(published.versions)
         for _ in range(wanted):
@@ -127,7 +161,8 @@ def histories(draw: st.DrawFn) -> History:
         repeatable = [event for event in earliest.values() if event[stream.event_time] >= passed.horizon]
         came: list[Event] = []
         for _ in range(draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12)))):
-            came.append(draw(event(stream, at, repeatable, most=most, conflicting=True, number=len(made))))
+            drawn = draw(event(stream, at, repeatable, most=most, conflicting=True, number=len(made)))
+            came.append(as_listed(stream, drawn, changes))
             made.append(came[-1])
             identity = came[-1][stream.event_id]
             if identity not in earliest and came[-1][stream.event_time] >= passed.horizon:
@@ -137,9 +172,34 @@ def histories(draw: st.DrawFn) -> History:
             earliest.setdefault(identity, came[-1])
         late = [(time, arrival) for time, arrival in late if time >= passed.horizon]
         passed = passed.until(setting(stream), partial(living, published.versions), at, late)
-        happenings.append(Happening(at, number > 0 and draw(st.integers(0, 5)) == 5, messages, came))
+        happenings.append(Happening(at, number > 0 and draw(st.integers(0, 5)) == 5, messages, came, changed))
     cuts = draw(st.lists(st.integers(0, 100), max_size=6))
     return History(stream, delay, happenings, published.versions, cuts, draw(st.sets(st.integers(0, 7))), passed)
+
+
+@st.composite
+def _changes(draw: st.DrawFn, stream: Stream, at: int) -> Change:
+    """A change of the stream's table, valid from a time around the present."""
+    kind = stream.tables[TABLE].kind
+    keys = st.sampled_from((0, 1, 2, -1)) if kind is Kind.INT64 else st.sampled_from(("x", "y", "a", "b"))
+    begins = at + draw(st.sampled_from((0, 0, -1, -5, -20, 5, 20, -1000))) * SECOND
+    return draw(st.lists(keys, min_size=1, max_size=2)), draw(st.integers(0, 2)) > 0, begins
+
+
+def as_listed(stream: Stream, made: Event, changes: Iterable[Change]) -> Event:
+    """The event with what the stream's table had at its time, by these changes."""
+    found = asked(stream)
+    if found is None:
+        return made
+    name, column = found
+    return {**made, column: in_table(changes, made[name], made[stream.event_time])}
+
+
+def change_json(change: Change) -> dict[str, Any]:
+    """A change as a record of the topic."""
+    keys, is_set, begins = change
+    values = [Number(key) if isinstance(key, int) else key for key in keys]
+    return {"table": TABLE, "set" if is_set else "remove": values, "valid_from": iso_text(begins)}
 
 
 @st.composite
@@ -214,6 +274,7 @@ def case_file(history: History, differences: Iterable[str]) -> str:
         f"title: {history.case.title}",
         f"settings: {{activation_delay: {format_duration(history.activation_delay)}}}",
         f"streams: {json_text({stream.name: declared})}",
+        *(f"tables: {{{name}: {{key: {key}}}}}" for name, key in stream.tables.items()),
         "steps:",
     ]
     for happening in history.happenings:
@@ -224,6 +285,8 @@ def case_file(history: History, differences: Iterable[str]) -> str:
             ("control", [message for message in happening.messages if "control" in message]),
         ):
             lines += [f"    {key}:"] * bool(messages) + [f"      - {json_text(message)}" for message in messages]
+        lines += ["    tables:"] * bool(happening.changes)
+        lines += [f"      - {json_text(change_json(change))}" for change in happening.changes]
         lines += ["    events:", f"      {stream.name}:"] * bool(happening.events)
         lines += [f"        - {event_json(stream, made)}" for made in happening.events]
     expected = violations(setting(stream), history.versions, history.events)

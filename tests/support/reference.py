@@ -325,6 +325,17 @@ def applicable(versions: list[Version], rule_id: str, time: int) -> Version | No
     return effective[-1] if effective else None
 
 
+# A change of a table: keys, whether they are set, and the event time from which on that is valid (µs).
+Change = tuple[list[Any], bool, int]
+
+
+def in_table(changes: Iterable[Change], key: Any, time: int) -> bool | None:
+    """Whether a table with these changes has a key at an event time (S22.2, S22.3)."""
+    valid = [(begins, place, is_set) for place, (keys, is_set, begins) in enumerate(changes) if key in keys]
+    valid = [each for each in valid if each[0] <= time]
+    return None if key is None else bool(valid) and max(valid)[2]
+
+
 # The versions that events from an event time on (µs) can see.
 Alive = Callable[[int], list[Version]]
 

@@ -20,7 +20,7 @@ from nightjar.rules.measures import Measure
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
 from nightjar.rules.versions import RuleVersion
-from tests.support.histories import shown_as
+from tests.support.histories import asked, shown_as
 from tests.support.reference import Event, fnv64, listed
 
 # ruff: noqa: S608  the queries are made of rules that have been checked
@@ -52,7 +52,10 @@ def evaluated(
     versions: the rule's, in the order of publication. events: in the order of arrival.
     """
     connection.register("arrived", _table(stream, events))
-    rows = connection.execute(_query(stream, versions, version)).fetchall()
+    query = _query(stream, versions, version)
+    if (of_table := asked(stream)) is not None:
+        query = query.replace(of_table[1], f'"{of_table[1]}"')  # a column of its own
+    rows = connection.execute(query).fetchall()
     names = list(version.rule.aggregates)
     found = {}
     for event_id, holds, *values in rows:
@@ -78,6 +81,8 @@ def _table(stream: Stream, events: list[Event]) -> pa.Table:
         if kind.kind is Kind.DECIMAL:
             units = [None if value is None else int(value.scaleb(kind.scale)) for value in values]
             columns[f"{name} units"] = pa.array(units, pa.int64())
+    if (found := asked(stream)) is not None:
+        columns[found[1]] = pa.array([event[found[1]] for event in events], pa.bool_())
     return pa.table(columns)
 
 

@@ -27,9 +27,9 @@ from nightjar.formats.encoding import Encoder
 from nightjar.rules.encodings import PLAIN, Envelope
 from nightjar.rules.envelopes import inner_steps
 from nightjar.rules.field_paths import HEADERS, FieldPath
-from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.streams import Stream, load_streams, tables_of
 from nightjar.rules.timestamps import MAX_TIMESTAMP
-from nightjar.rules.types import STRING
+from nightjar.rules.types import STRING, FieldType
 from tests.support.reference import fnv64
 
 OWNER = "of_case"
@@ -121,13 +121,15 @@ class Together:
     @classmethod
     def of(cls, cases: Iterable[Case]) -> "Together":
         """The cases, each with a mark of its own."""
-        shipped, parts = load_streams(), []
+        cases, shipped, parts = list(cases), load_streams(), []
+        tables = _all_tables(cases)
         known: list[tuple[Stream, str]] = []
         for number, case in enumerate(cases):
             mark, names = _mark(number, case), {}
             used = {event.stream for step in case.steps for event in step.events}
             messages = b"".join(message for step in case.steps for message in step.rules)
-            for name, stream in case.streams.items():
+            for name, own in case.streams.items():
+                stream = replace(own, tables=MappingProxyType({}))
                 # a stream without a rule would cost every batch its share; a Flink rule names none
                 if name.encode() not in messages and name not in used:
                     continue
@@ -137,7 +139,7 @@ class Together:
                     known.append((stream, shared))
                 names[name] = shared
             parts.append(Part(case, mark, names))
-        streams = {name: _owned(stream, name) for stream, name in known}
+        streams = {name: replace(_owned(stream, name), tables=tables) for stream, name in known}
         return cls(tuple(parts), streams)
 
     def rounds(self) -> Iterator[list[tuple[Part, Step]]]:
@@ -145,6 +147,16 @@ class Together:
         steps = [(part, part.steps) for part in self.parts]
         for number in range(max(len(of) for _, of in steps)):
             yield [(part, of[number]) for part, of in steps if number < len(of)]
+
+
+def _all_tables(cases: Iterable[Case]) -> Mapping[str, FieldType]:
+    """The tables of all cases, which have different names: the records that change them are not marked."""
+    found: dict[str, FieldType] = {}
+    for case in cases:
+        own = tables_of(case.streams)
+        assert not found.keys() & own.keys(), f"{case.origin}: another case has a table of that name: {[*own]}"
+        found |= own
+    return MappingProxyType(found)
 
 
 def _owned(stream: Stream, name: str) -> Stream:

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nightjar.rules.engine import evaluation, nested
 from nightjar.rules.engine.advance import Advance, Delta, Events, Failure, InputRows, Position, brought
@@ -35,8 +36,9 @@ from nightjar.rules.engine.muting import Muting
 from nightjar.rules.engine.past import NO_PAST, Past
 from nightjar.rules.engine.plan import GroupPlan, Plan, compile_plan
 from nightjar.rules.engine.predicate_bitmaps import Masks
-from nightjar.rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ, EventStore, in_arrival_order
+from nightjar.rules.engine.store import ARRIVAL, KNOWN, LATE, LONG_AGO, SEQ, EventStore, in_arrival_order
 from nightjar.rules.engine.strings import Int64Array
+from nightjar.rules.engine.table_rows import EVERY, TableRows
 from nightjar.rules.engine.timeline import Needed, Timeline
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
@@ -69,11 +71,13 @@ class Engine:
         *,
         batch: bool = False,
         group_bys: frozenset[tuple[str, ...]] | None = None,
+        tables: TableRows | None = None,
     ) -> None:
         self.stream = stream
+        self.tables = tables
         self.clock = self.settled = self.horizon = self.folded = LONG_AGO
         self._batch = batch
-        self.store = EventStore(stream)
+        self.store = EventStore(stream, tables)
         self._masks = self._new_masks()
         self._timelines: dict[tuple[str, ...], Timeline] = {}
         self._ledger = Ledger(self.store)
@@ -82,6 +86,7 @@ class Engine:
         self._next_seq = 0
         self._look_again_at = _EVICTION_FLOOR
         self._event_columns = [*stream.fields, ARRIVAL]
+        self._noted = [KNOWN] if stream.tables else []
         self._plan = Plan((), {})
         self.set_rules(ruleset, group_bys)
 
@@ -137,13 +142,15 @@ class Engine:
         """How many events are held, needed or not."""
         return self.store.resident
 
-    def advance(self, events: pa.Table, clock: int | None = None) -> Advance:
+    def advance(self, events: pa.Table, clock: int | None = None, known: int | None = None) -> Advance:
         """Process a batch and return the results.
 
         events: the stream's fields (their Arrow types) and arrival_time (timestamp[us, UTC]), optionally partition and
         offset, in any row order. An optional boolean column `late` marks the late events; otherwise these are the ones
         that arrived more than `allowed_lateness` after they happened, and those before `settled`.
         clock: µs, the stream's clock; it settles events more than `allowed_lateness` before it.
+        known: the position up to which the events see changes of tables; None: each sees those that had arrived when
+        it did, or of a batch engine all.
         """
         batch, columns, places = in_arrival_order(one_batch(events))
         arrival = physical(columns[ARRIVAL], Kind.TIMESTAMP)
@@ -158,23 +165,34 @@ class Engine:
             columns, arrival, late = columns_of(batch.take(pa.array(fresh))), arrival[fresh], late[fresh]
         seq = np.arange(self._next_seq, self._next_seq + rows)
         self._next_seq += rows
+        if self.stream.tables:
+            columns[KNOWN] = self._known(arrival, known)
         self.store.append(columns, arrival, seq, late)
         self._masks.extend()
         evaluated, announced = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
-        known = _NO_ROWS if rows == batch.num_rows else np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
-        fresh, late_rows, known = (at if places is None else places[at] for at in (fresh, reported, known))
+        again = _NO_ROWS if rows == batch.num_rows else np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
+        fresh, late_rows, again = (at if places is None else places[at] for at in (fresh, reported, again))
         alerts, brought_by = alerts_table(self.store, announced), brought(announced.rows, base, fresh)
         failures = [f for each in evaluated for result in each.overflown for f in self._failures(result, base, fresh)]
         folds = {} if clock is None else self._settle(clock)  # after this, rows may have other numbers
         return Advance(
             alerts,
-            InputRows(fresh, late_rows, known, brought_by),
+            InputRows(fresh, late_rows, again, brought_by),
             failures,
             evaluated,
             announced.table,
             folds,
-            Events(batch, reported, {name: columns[name] for name in self._event_columns}, seq, late),
+            Events(batch, reported, {name: columns[name] for name in (*self._event_columns, *self._noted)}, seq, late),
         )
+
+    def _known(self, arrival: Int64Array, known: int | None, noted: pa.Array | None = None) -> pa.Array:
+        """Up to which position events see changes of tables; see `advance`. noted: what is known of some of them."""
+        if known is None and not self._batch and self.tables is not None:
+            of_each = self.tables.known_at(arrival)
+        else:
+            of_each = np.full(len(arrival), EVERY if known is None else known)
+        found = pa.array(of_each)
+        return found if noted is None else pc.coalesce(noted, found)
 
     def _late(self, columns: Mapping[str, pa.Array], arrival: Int64Array, times: Int64Array) -> Mask:
         if self._batch:
@@ -250,7 +268,10 @@ class Engine:
         known = columns_of(batch if len(unseen) == batch.num_rows else batch.take(pa.array(unseen)))
         seq = physical(known[SEQ], Kind.INT64)
         late = known[LATE].to_numpy(zero_copy_only=False).view(np.uint8)
-        self.store.append(known, physical(known[ARRIVAL], Kind.TIMESTAMP), seq, late, placing=False)
+        arrival = physical(known[ARRIVAL], Kind.TIMESTAMP)
+        if self.stream.tables:  # events from before there were some, and those of history, see what had arrived
+            known[KNOWN] = self._known(arrival, None, known.get(KNOWN))
+        self.store.append(known, arrival, seq, late, placing=False)
         self._next_seq = max(self._next_seq, int(seq.max()) + 1)
 
     def resume(self, position: Position) -> None:
@@ -389,7 +410,7 @@ class Engine:
     def _rebuild(self) -> None:
         """Also drop field values that no event has any more, which takes longer: all codes change."""
         needed, next_seq, held = self.snapshot(), self._next_seq, self._folding.held
-        self.store = EventStore(self.stream)
+        self.store = EventStore(self.stream, self.tables)
         self._masks = self._new_masks()
         self._ledger, self._muting = Ledger(self.store), Muting()
         self._folding, self._timelines = Folding(self.store, self._masks), {}

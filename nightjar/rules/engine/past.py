@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,8 @@ class PastFolder:
     """Folds events of the past. most_late: µs, the greatest lateness of an event that counts."""
 
     def __init__(self, stream: Stream, folds: list[Fold], most_late: int) -> None:
-        self._stream, self._folds, self._most_late = stream, folds, most_late
+        # measures with a resolution do not ask tables (S22.6)
+        self._stream, self._folds, self._most_late = replace(stream, tables={}), folds, most_late
         texts = {text for fold in folds for text in fold.mask.predicates}
         self._predicates = {
             text: compile_predicate("TRUE" if text == IN_TIME else text, stream.fields, where=stream.name)

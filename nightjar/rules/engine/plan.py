@@ -490,7 +490,7 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         given = frozenset(text for text in texts if text is not None)
         for text in given - predicates.keys():
             sql = "TRUE" if text == IN_TIME else "FALSE" if text in nested_texts else text
-            predicates[text] = compile_predicate(sql, stream.fields, where=f"rule {rule.id}")
+            predicates[text] = compile_predicate(sql, stream.columns, where=f"rule {rule.id}")
         return MaskKey(given, field)
 
     def aggregate(name: str, measure: Measure) -> Aggregate:
@@ -512,12 +512,12 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         return Aggregate(measure.function, measure.field, counted, window, share)
 
     types = measure_types(rule, stream)
-    columns = {**stream.fields, **types}
+    columns = {**stream.columns, **types}
     inner, aggregates = rule.inner, rule.aggregates
     plain = {name: aggregate(name, measure) for name, measure in aggregates.items() if name not in inner}
     for name, read in inner.items():
         called = {each: plain[each].name for each in sorted(read)}
-        known = {**stream.fields, **{each: types[each] for each in read}}
+        known = {**stream.columns, **{each: types[each] for each in read}}
         when = compile_predicate(str(aggregates[name].where), known, where=f"rule {rule.id}", names=called)
         text = f"$then {[rule.group_by, aggregates[name].where, called]!r}"
         looked_at = {plain[each].name: (plain[each], types[each]) for each in read}

@@ -12,6 +12,7 @@ from nightjar.rules.engine.columns import Mask, bitmap_of
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array, StringTable
 from nightjar.rules.predicates import Columns, Numbers, Truth
+from nightjar.rules.tables import asked_of
 from nightjar.rules.types import Kind
 
 # Physical values of texts, -1 for NULL, and the table of their codes.
@@ -60,7 +61,10 @@ def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
 
 
 def physical_array(store: EventStore, name: str, rows: Int64Array | slice) -> pa.Array:
-    """A field of the store's rows as predicates see it: decimals and timestamps as int64, strings as strings."""
+    """A field of the store's rows as predicates see it: decimals and timestamps as int64, strings as strings;
+    or whether values of a field are in a table."""
+    if name not in store.stream.fields and (asked := asked_of(name)) is not None:
+        return store.in_table(*asked, rows)
     kind = store.stream.fields[name].kind
     if kind is Kind.STRING:
         return store.array(name, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)

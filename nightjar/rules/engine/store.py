@@ -35,12 +35,16 @@ from nightjar.rules.engine.kernels.columns import least
 from nightjar.rules.engine.keys import KeyTable
 from nightjar.rules.engine.memory import RowArray, stretches
 from nightjar.rules.engine.strings import Int32Array, Int64Array, StringTable
+from nightjar.rules.engine.table_rows import TableRows
+from nightjar.rules.errors import EvaluationError
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import INSTANT, Kind
 
 ARRIVAL = "arrival_time"
 SEQ = "arrival_seq"
 LATE = "late"
+# The position up to which changes of tables were known when the event came (table_rows.py), where there are tables.
+KNOWN = "$known"
 LONG_AGO = -(1 << 62)  # event time (µs) before any event
 
 # The limit of row numbers and codes.
@@ -50,10 +54,11 @@ _NO_NULLS: Mask = np.empty(0, np.uint8)
 
 
 class EventStore:
-    """Columns of one stream's events, with their ids interned."""
+    """Columns of one stream's events, with their ids interned. tables: the rows of its tables, if it has some."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, tables: TableRows | None = None) -> None:
         self.stream = stream
+        self.tables = tables
         self.rows = 0
         self.ids = StringTable()
         # ranges of rows that are held, the last of which grows
@@ -70,6 +75,8 @@ class EventStore:
             for name, kind in stream.fields.items()
             if name != stream.event_id
         }
+        if stream.tables:
+            self._columns[KNOWN] = Column(Kind.INT64)
         self.room = 0  # rows that fit without moving any array
         # the serial numbers of rows, once they are needed: ascending over all rows, so none is ever released
         self._serials: RowArray | None = None
@@ -439,6 +446,19 @@ class EventStore:
             return self.strings(name, values)
         return logical(values, self.valid(name, rows), kind)
 
+    def in_table(self, field: str, table: str, rows: Int64Array | slice) -> pa.Array:
+        """Whether the table had the field's value at each row's event: booleans, NULL where the field is."""
+        if self.tables is None:
+            raise EvaluationError(
+                "a rule asks it, and its rows are not given",
+                where=f"table {table}",
+                remedy="Evaluate it where there are some: in the stream, in the night, or in a case with `tables`",
+            )
+        at = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        keys = self.array(field, at)
+        held = self.tables.holds(table, keys, self.times[at], self.physical(KNOWN, at))
+        return pa.array(held.astype(np.bool_), mask=keys.is_null().to_numpy(zero_copy_only=False))
+
     def texts(self, name: str) -> StringTable:
         """The table of a string field's physical values; not of the event id's."""
         return self._tables[name]
@@ -458,6 +478,8 @@ class EventStore:
             for array in (self.array(name, rows),)
         }
         columns[ARRIVAL] = pa.array(self.arrival(rows)).cast(INSTANT)
+        if self.stream.tables:
+            columns[KNOWN] = pa.array(self.physical(KNOWN, rows))
         columns[SEQ] = pa.array(self._seq.all[rows].astype(np.int64) + self._first_seq)
         columns[LATE] = pa.array(self.late[rows].astype(np.bool_))
         return as_declared(columns)

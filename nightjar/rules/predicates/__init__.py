@@ -30,6 +30,7 @@ from nightjar.rules.predicates.nodes import BOOLEAN, Node, Op, Type, renamed
 from nightjar.rules.predicates.parsing import FUNCTIONS, MAX_DEPTH, MAX_TEXT, parse
 from nightjar.rules.predicates.screening import Bound, Screen, bounds
 from nightjar.rules.predicates.source import Source
+from nightjar.rules.tables import tables_among
 from nightjar.rules.types import FieldType
 
 __all__ = [
@@ -135,7 +136,7 @@ def check_value(
 ) -> Type | None:
     """The type of an expression, None if it depends on `unknown` columns; raises as `check_predicate`."""
     source = Source(text, where)
-    tree = parse(source, _Names(columns, unknown), strict=strict)
+    tree = parse(source, _Names(columns, unknown), strict=strict, tables=tables_among(columns))
     root = analyse(tree, source, columns, unknown, condition=False)
     return None if root is None else root.type
 
@@ -148,7 +149,8 @@ def check_predicate(
     unknown: additional column names of unknown type; comparisons with them are not checked.
     """
     source = Source(text, where)
-    analyse(parse(source, _Names(columns, unknown), strict=strict), source, columns, unknown)
+    tree = parse(source, _Names(columns, unknown), strict=strict, tables=tables_among(columns))
+    analyse(tree, source, columns, unknown)
 
 
 def impossible_parts(texts: Sequence[str], columns: Mapping[str, FieldType], least: Mapping[str, int]) -> list[str]:

@@ -41,6 +41,7 @@ from nightjar.rules.predicates.nodes import (
 from nightjar.rules.predicates.parsing import MAX_DEPTH, too_deep
 from nightjar.rules.predicates.source import Source
 from nightjar.rules.predicates.zones import is_zone
+from nightjar.rules.tables import asked_of, membership
 from nightjar.rules.timestamps import MAX_TIMESTAMP, parse_timestamp
 from nightjar.rules.types import FieldType
 
@@ -97,7 +98,7 @@ _PREDICATES = (*_COMPARISONS, exp.Between, exp.In, exp.Like, exp.Is, exp.Not, ex
 # The parts of sqlglot's nodes that are read. Any other part would be ignored silently, and so is refused.
 _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Column: frozenset({"this"}),
-    exp.In: frozenset({"this", "expressions"}),
+    exp.In: frozenset({"this", "expressions", "field"}),
     exp.Between: frozenset({"this", "low", "high"}),
     exp.Case: frozenset({"this", "ifs", "default"}),
     exp.If: frozenset({"this", "true"}),
@@ -243,7 +244,11 @@ class _Analysis:
         if declared is None and name in self.unknown:
             raise _UntypedError
         if declared is None:
-            raise self.error(tree, unknown_name(name), did_you_mean(name, self.columns, "Known are"))
+            raise self.error(
+                tree,
+                unknown_name(name),
+                did_you_mean(name, [c for c in self.columns if asked_of(c) is None], "Known are"),
+            )
         return Node(Op.COLUMN, type_of_field(declared), value=name)
 
     def literal(self, tree: exp.Literal, _depth: int) -> Node:
@@ -315,12 +320,22 @@ class _Analysis:
         return Node(Op.AND, BOOLEAN, tuple(ends))
 
     def membership(self, tree: exp.In, depth: int) -> Node:
+        if tree.args.get("field") is not None:
+            return self.in_table(tree)
         value = self.operand(tree.this, depth)
         if not tree.expressions:
             raise self.error(tree, "IN needs a list of values", "Write IN (1, 2, 3)")
         elements = self.all_of([partial(self.element, item, value, depth) for item in tree.expressions])
         values = [held for element in elements if (held := as_held(element, value.type)) is not None]
         return Node(Op.IN, BOOLEAN, (value,), tuple(dict.fromkeys(values)))
+
+    def in_table(self, tree: exp.In) -> Node:
+        """Whether a field's value is in a table: a column of its own."""
+        name = membership(tree.this.name, tree.args["field"].name)
+        if not isinstance(tree.this, exp.Column) or name not in self.columns:
+            remedy = "Write the field's name alone before it, as in ip IN blocked_ips or ip NOT IN blocked_ips"
+            raise self.error(tree, "a table is asked about a field of the event", remedy)
+        return Node(Op.COLUMN, BOOLEAN, value=name)
 
     def element(self, item: exp.Expr, value: Node, depth: int) -> Node:
         element = self.node(item, depth + 1)

@@ -11,7 +11,7 @@ knows are accepted too (`==`, `x::double`), so that a rule which an earlier rele
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import Token, TokenType, exp
@@ -22,9 +22,10 @@ from sqlglot.tokens import Tokenizer
 
 from nightjar.rules.errors import PredicateError
 from nightjar.rules.functions import Function
-from nightjar.rules.names import is_usable_name
+from nightjar.rules.names import did_you_mean, is_usable_name
 from nightjar.rules.predicates.source import Source
 from nightjar.rules.predicates.syntax import mistakes
+from nightjar.rules.tables import membership
 
 # Characters; a page of SQL. Longer conditions are lists of values, which belong in a field of the event.
 MAX_TEXT = 4096
@@ -260,8 +261,11 @@ class _Predicates(Dialect):
 _DIALECT = _Predicates()
 
 
-def parse(source: Source, columns: Container[str], *, strict: bool = False) -> exp.Expr:
-    """The tree of a text within the bounds and of allowed words only; else PredicateError with all that are not."""
+def parse(source: Source, columns: Container[str], *, strict: bool = False, tables: Collection[str] = ()) -> exp.Expr:
+    """The tree of a text within the bounds and of allowed words only; else PredicateError with all that are not.
+
+    tables: the names of those that there are, for remedies.
+    """
     if len(source.text) > MAX_TEXT:
         raise source.error(
             f"has {len(source.text)} characters, more than {MAX_TEXT}",
@@ -275,12 +279,16 @@ def parse(source: Source, columns: Container[str], *, strict: bool = False) -> e
         raise source.error("is empty", remedy="Write a condition, as in amount > 100")
     _refuse_typographic_quotes(source, tokens)
     _refuse_hidden_text(source, tokens)
-    refused = [error for at in range(len(tokens)) for error in _refusals(source, tokens, at, columns, strict=strict)]
+    refused = [
+        error
+        for at in range(len(tokens))
+        for error in _refusals(source, tokens, at, columns, strict=strict, tables=tables)
+    ]
     if refused:
         raise PredicateError.of(refused)
     names: dict[str, str] = {}
     for at, token in enumerate(tokens):
-        if token.text in columns and _is_column(tokens, at):
+        if (token.text in columns or _asks_table(tokens, at - 1, columns)) and _is_column(tokens, at):
             # Fields may have names that are SQL words but not words of this language: timestamp, any, order.
             token.token_type = TokenType.VAR
             names[f"{_PREFIX}{at}"] = token.text
@@ -331,7 +339,13 @@ def _refuse_gap(source: Source, start: int, stop: int) -> None:
 
 
 def _refusals(
-    source: Source, tokens: Sequence[Token], at: int, columns: Container[str], *, strict: bool
+    source: Source,
+    tokens: Sequence[Token],
+    at: int,
+    columns: Container[str],
+    *,
+    strict: bool,
+    tables: Collection[str],
 ) -> Iterator[PredicateError]:
     """Check one word."""
     token = tokens[at]
@@ -356,6 +370,8 @@ def _refusals(
         return
     if (token.text in columns and _is_column(tokens, at)) or _names_zone(tokens, at):
         return
+    if _asks_table(tokens, at, columns) or _asks_table(tokens, at - 1, columns):
+        return
     written = source.text[position : position + length]
     if token.token_type not in _ALLOWED or (strict and not _is_documented(tokens, at, written)):
         shown = token.text.upper() if token.text and token.token_type is not TokenType.STRING else written
@@ -367,7 +383,21 @@ def _refusals(
         after = tokens[at + 1] if at + 1 < len(tokens) else None
         value = after is not None and after.token_type in (TokenType.STRING, TokenType.NUMBER)
         listed = source.text[after.start : after.end + 1] if after is not None and value else "'a', 'b'"
-        yield source.error("IN takes a list in parentheses", position, length, f"Write {written} ({listed})")
+        what, remedy = "IN takes a list in parentheses", f"Write {written} ({listed})"
+        if after is not None and after.text in tables:
+            what = f"IN {after.text} asks about a field of the event that has the type of the table's key"
+            remedy = f"Write such a field's name alone before it, as in ip {written} {after.text}"
+        elif after is not None and not value and tables:
+            what, remedy = f"{what}, or a table", did_you_mean(after.text, tables, f"{remedy}; tables are")
+        yield source.error(what, position, length, remedy)
+
+
+def _asks_table(tokens: Sequence[Token], at: int, columns: Container[str]) -> bool:
+    """Whether a word is the IN of `field IN table`, or of `field NOT IN table`."""
+    if not 0 < at < len(tokens) - 1 or tokens[at].token_type is not TokenType.IN:
+        return False
+    before = at - 2 if tokens[at - 1].token_type is TokenType.NOT else at - 1
+    return before >= 0 and membership(tokens[before].text, tokens[at + 1].text) in columns
 
 
 def _is_documented(tokens: Sequence[Token], at: int, written: str) -> bool:
