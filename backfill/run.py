@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.inputs.scope import settled
 from nightjar.backfill.lateness import Lateness
 from nightjar.backfill.publish import results
+from nightjar.backfill.publish.precision import PRECISION_DAYS, precision
 from nightjar.backfill.publish.publication import publish
 from nightjar.backfill.publish.verdicts import held_back, refuse_outdated, refuse_unarchived
 from nightjar.backfill.reconcile.comparison import compare
@@ -42,6 +44,7 @@ from nightjar.lake.archive import archive, make_tables
 from nightjar.lake.scanning import parquet, scan
 from nightjar.lake.tables import ALERTS
 from nightjar.rules.rulebook import effective_text
+from nightjar.rules.timestamps import from_microseconds
 from nightjar.rules.versions import actions_of
 from nightjar.storage.paths import AnyPath
 
@@ -131,7 +134,16 @@ class Run:
         self.config.lake.refuse_overtaken()
         changed = results.publish_violations(self.context)
         results.publish_reconciliation(self.context)
-        return {**corrected, "violations_changed": changed}
+        return {**corrected, "violations_changed": changed} | self._precision()
+
+    def _precision(self) -> dict[str, Any]:
+        """What the labels said of the rules' alerts at the run's cut: nothing for a run of some rules or groups."""
+        day, cut = self.request.day, self.context.notes.cut
+        if not self.request.whole:
+            return {}
+        first = day - timedelta(days=PRECISION_DAYS - 1)
+        found = precision(self.context.root, first, day, from_microseconds(cut))
+        return {"precision": [each.as_dict() for each in found]} if found else {}
 
     def _publish_corrections(self) -> dict[str, int]:
         run, config = self.context, self.config

@@ -10,6 +10,7 @@ from typing import Any
 from nightjar.contracts.alerts import ALERT
 from nightjar.contracts.clock import CLOCK
 from nightjar.contracts.job_progress import report_schema
+from nightjar.contracts.labels import LABEL
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.quarantine import QUARANTINED
 from nightjar.contracts.restrictions import RESTRICTION
@@ -22,7 +23,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 
 def schemas() -> dict[str, dict[str, Any]]:
     """The schemas by the names of their files, without the ending."""
-    kinds = (ALERT, RESTRICTION, LATE_EVENT, QUARANTINED, RULE_STATUS, CLOCK, RUN_MANIFEST)
+    kinds = (ALERT, RESTRICTION, LABEL, LATE_EVENT, QUARANTINED, RULE_STATUS, CLOCK, RUN_MANIFEST)
     found = [kind.json_schema() for kind in kinds]
     return {schema["title"]: schema for schema in [*found, report_schema(), *editor_schemas()]}
 

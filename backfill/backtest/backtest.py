@@ -21,6 +21,7 @@ import polars as pl
 
 from nightjar.backfill.backtest import comparison
 from nightjar.backfill.backtest.comparison import BacktestResult
+from nightjar.backfill.backtest.labels import is_genuine
 from nightjar.backfill.config import BackfillConfig, BackfillError, RunRequest
 from nightjar.backfill.evaluate.evaluation import evaluate_rules
 from nightjar.backfill.inputs.context import RunContext
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 _DRAFT, _ANY_THRESHOLD = "{} (draft)", "{} (any threshold)"
 # Holds the compared value where the threshold is on a field.
 _VALUE = "threshold_value"
-# Labels of an event that is not fraud; NULL is another.
-_GENUINE = ("", "false", "no", "none", "null", "genuine", "legitimate")
 
 
 @dataclass(frozen=True)
@@ -185,9 +184,7 @@ def labelled_as_fraud(events: pl.LazyFrame, stream: Stream, labels: pl.LazyFrame
     else:
         labelled = labels.select(pl.col("event_id").cast(pl.String), "label").join(of_days, on="event_id", how="semi")
     text = pl.col("label").cast(pl.String)
-    number = text.cast(pl.Float64, strict=False)  # as 0, -0.0 and a decimal's 0.00 are one
-    genuine = text.str.to_lowercase().is_in(_GENUINE) | ((number == 0) | number.is_nan()).fill_null(value=False)
-    return labelled.with_columns(text).filter(~genuine.fill_null(value=True)).unique("event_id")
+    return labelled.with_columns(text).filter(~is_genuine(text).fill_null(value=True)).unique("event_id")
 
 
 @contextmanager

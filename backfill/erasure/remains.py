@@ -66,7 +66,9 @@ def last_arrivals(config: BackfillConfig, streams: Sequence[Stream], removal: Re
     names, until = config.lake.topics, archived_until(config.lake.root)
     latest = datetime.now(UTC) if until is None else from_microseconds(until)
     arrivals = {stream.topic: removal.last_arrivals.get(stream.name, latest) for stream in streams}
-    return arrivals | dict.fromkeys((names.alerts, names.restrictions, names.late_events, names.quarantine), latest)
+    return arrivals | dict.fromkeys(
+        (names.alerts, names.restrictions, names.late_events, names.quarantine, names.labels), latest
+    )
 
 
 def in_topics(

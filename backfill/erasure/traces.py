@@ -20,6 +20,7 @@ from nightjar.backfill.inputs.forgotten import Forgotten
 from nightjar.lake.tables import (
     ALERTS,
     CORRECTIONS,
+    LABELS,
     LATE_EVENTS,
     QUARANTINE,
     RECONCILIATION,
@@ -64,6 +65,7 @@ class Traces:
             Erasure(table, self._alerts, self._masked_alerts, tuple(n for n in table.columns if n in _OF_ALERTS))
             for table in _ABOUT_ALERTS
         ]
+        found.append(Erasure(LABELS, self._labels, self._masked_labels, ("stream", "event_id", "reason", "original")))
         found.append(Erasure(LATE_EVENTS, self._late, None, ("stream", "event_id", "event_time", "event", "original")))
         found.append(Erasure(QUARANTINE, self._quarantined, None, ("stream", "record", "original")))
         found.append(Erasure(RUNS, _none, self._masked_runs, (*_RUN_JSON, *_RUN_TEXT)))
@@ -119,6 +121,17 @@ class Traces:
         known = self.events.select(keys).unique().with_columns(pl.lit(value=True).alias("known"))
         named = rows.select("stream", "event_id", pl.col(timed).alias("event_time"))
         return named.join(known, on=keys, how="left", maintain_order="left")["known"].fill_null(value=False)
+
+    def _labels(self, rows: pl.DataFrame) -> pl.Series:
+        """By the event's id alone, as a label does not have its time."""
+        theirs = self.events.select("stream", "event_id").unique().with_columns(pl.lit(value=True).alias("known"))
+        named = rows.select("stream", "event_id").join(
+            theirs, on=["stream", "event_id"], how="left", maintain_order="left"
+        )
+        return named["known"].fill_null(value=False) | self._unusable(rows)
+
+    def _masked_labels(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.with_columns(pl.col("reason").map_elements(self.masked, pl.String, skip_nulls=True))
 
     def _late(self, rows: pl.DataFrame) -> pl.Series:
         events = rows.get_column("event").map_elements(self._is_about, pl.Boolean, skip_nulls=True)

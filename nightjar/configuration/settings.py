@@ -235,6 +235,9 @@ class Settings(BaseSettings):
         Topics.clock, description="Topic of the job's clock, which advances arrival time even when no events arrive."
     )
     job_progress_topic: TopicName = Field(Topics.job_progress, description="Topic of the job's progress reports.")
+    labels_topic: TopicName = Field(
+        Topics.labels, description="Topic of labels: what alerts were, by analysts and chargebacks."
+    )
     partitions: PositiveInt = Field(
         2,
         description="Partitions of a topic when it is created "
@@ -249,7 +252,7 @@ class Settings(BaseSettings):
     )
     alert_retention: Duration = Field(
         _as_written("30d"),
-        description="How long alerts, restrictions, late events, quarantined records and progress are kept.",
+        description="How long alerts, restrictions, late events, quarantined records, progress and labels are kept.",
     )
 
     lake_dir: Location | None = Field(

@@ -18,3 +18,4 @@ class Topics:
     quarantine: str = "quarantine"
     clock: str = "clock"
     job_progress: str = "job-progress"
+    labels: str = "labels"

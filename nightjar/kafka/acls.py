@@ -28,7 +28,8 @@ class Role(StrEnum):
 
 ROLES: Mapping[Role, str] = {
     Role.PRODUCERS: "the applications that send events, and `nightjar replay`",
-    Role.ANALYSTS: "people and programs that publish and approve rules: `nightjar rules`, the DAG `rule_backtest`",
+    Role.ANALYSTS: "people and programs that publish and approve rules, and label alerts: `nightjar rules`, "
+    "`nightjar alerts label`, the DAG `rule_backtest`, and the pages, to label alerts there",
     Role.JOB: "`nightjar stream`; `nightjar stream rebuild` needs the rights of job and backfill",
     Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, and Airflow's tasks",
     Role.READERS: "consumers of alerts and restrictions; `nightjar metrics`, `nightjar status`, `nightjar alerts`, "
@@ -87,6 +88,7 @@ ACCESS = (
         (Role.JOB, Role.BACKFILL),
         (Role.JOB, Role.BACKFILL, Role.READERS),
     ),
+    TopicRoles("labels_topic", "what alerts were", (Role.ANALYSTS,), (Role.BACKFILL, Role.READERS)),
 )
 
 # Prefix of the ids of the transactions in which corrections are published.

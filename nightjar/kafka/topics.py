@@ -52,6 +52,7 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
         Topic(settings.quarantine_topic, settings.partitions, answers),
         Topic(settings.rule_status_topic, 1, arrival | rules),
         Topic(settings.job_progress_topic, 1, answers),
+        Topic(settings.labels_topic, settings.partitions, answers),
         *([Topic(settings.tables_topic, 1, arrival | rules)] if any(stream.tables for stream in declared) else []),
     ]
 

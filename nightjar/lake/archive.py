@@ -47,6 +47,7 @@ from nightjar.lake.tables import (
     ARCHIVES,
     CORRECTIONS,
     FORGOTTEN,
+    LABELS,
     LATE_EVENTS,
     PROGRESS,
     QUARANTINE,
@@ -264,6 +265,7 @@ def _of_topics(config: LakeConfig) -> dict[str, Table]:
         names.late_events: LATE_EVENTS,
         names.quarantine: QUARANTINE,
         names.job_progress: PROGRESS,
+        names.labels: LABELS,
         **({names.tables: TABLES} if tables_of(config.streams) else {}),
     }
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from nightjar.contracts.alerts import ALERT
 from nightjar.contracts.job_progress import PROGRESS as OFFSETS
+from nightjar.contracts.labels import LABEL
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.quarantine import QUARANTINED
 from nightjar.contracts.restrictions import RESTRICTION
@@ -21,6 +22,7 @@ from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
 from nightjar.lake.tables import (
     ALERTS,
     COORDINATES,
+    LABELS,
     LATE_EVENTS,
     PROGRESS,
     QUARANTINE,
@@ -73,4 +75,5 @@ _RECORDS = {
     RULE_STATUS.name: ANSWER,
     PROGRESS.name: OFFSETS,
     RESTRICTIONS.name: RESTRICTION,
+    LABELS.name: LABEL,
 }

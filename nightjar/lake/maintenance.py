@@ -17,6 +17,7 @@ from nightjar.lake import delta
 from nightjar.lake.tables import (
     ALERTS,
     CORRECTIONS,
+    LABELS,
     LATE_EVENTS,
     PROGRESS,
     QUARANTINE,
@@ -39,7 +40,7 @@ _NAMED_FOR = "delta.deletedFileRetentionDuration"
 _REMOVED_BEFORE = "nightjar.removedBefore"
 
 # Tables whose rows may be removed by age, other than those of events. The rest define the rules, or are small.
-AGING = (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, VIOLATIONS, RECONCILIATION, CORRECTIONS)
+AGING = (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, LABELS, VIOLATIONS, RECONCILIATION, CORRECTIONS)
 
 
 @dataclass(frozen=True)

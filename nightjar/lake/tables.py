@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from nightjar.contracts.alerts import ALERT
 from nightjar.contracts.job_progress import PROGRESS as OFFSETS
+from nightjar.contracts.labels import LABEL
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.quarantine import QUARANTINED
 from nightjar.contracts.record_type import Member, RecordType
@@ -111,6 +112,8 @@ def _types_of(members: Mapping[str, Member]) -> dict[str, str]:
 
 ALERTS = Table("alerts", _columns_of(ALERT), ("arrival_date",))
 RESTRICTIONS = Table("restrictions", _columns_of(RESTRICTION), ("arrival_date",))
+# What alerts were; contracts.labels says which of several labels counts.
+LABELS = Table("labels", _columns_of(LABEL), ("arrival_date",))
 # record_partition and record_offset: the late record's position on its stream's topic.
 LATE_EVENTS = Table("late_events", _columns_of(LATE_EVENT, "arrival_time"), ("arrival_date",))
 QUARANTINE = Table("quarantine", _columns_of(QUARANTINED, "arrival_time", "size"), ("arrival_date",))

@@ -93,11 +93,15 @@ def in_force(book: RuleBook, rule_id: str) -> RuleVersion | None:
     return next((known for known in reversed(book.of_rule(rule_id)) if not known.is_proposed), None)
 
 
+def login_name() -> str | None:
+    """Who runs this process; None if the user has no name, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
+
+
 def _provenance(author: str | None, reason: str | None) -> dict[str, str]:
     """Author and reason as keys of a message; the author defaults to the login name."""
-    if author is None:
-        try:
-            author = getpass.getuser()
-        except (KeyError, OSError):  # the user has no name, as in some containers
-            author = None
-    return {key: text for key, text in (("author", author), ("reason", reason)) if text}
+    named = (("author", login_name() if author is None else author), ("reason", reason))
+    return {key: text for key, text in named if text}

@@ -1,5 +1,5 @@
-"""What Kafka has and the archive has yet to bring to the lake: of the topics `alerts` and `rule-status`, and of one
-stream's events.
+"""What Kafka has and the archive has yet to bring to the lake: of the topics `alerts`, `rule-status` and `labels`, and
+of one stream's events.
 
 How it works: each topic is read from the offset that the archive has come to up to its present end, where that is no
 more than some hundred thousand records. What is not read is said.
@@ -27,7 +27,7 @@ from nightjar.kafka.readers import KafkaRecord, Reader
 from nightjar.lake import scanning
 from nightjar.lake.archive import archived_offsets, archived_until
 from nightjar.lake.json_topics import JsonReader
-from nightjar.lake.tables import ALERTS
+from nightjar.lake.tables import ALERTS, LABELS
 from nightjar.rules.engine.store import ARRIVAL
 from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream
@@ -73,6 +73,13 @@ class OnKafka:
             was = "1 record about it was" if len(rows) == 1 else f"{len(rows)} records about it were"
             self.notes.append(f"{was} read from Kafka: the archive has yet to bring that to the lake.")
         return pl.DataFrame(rows, schema=scanning.columns(ALERTS))
+
+    def labels(self) -> pl.DataFrame:
+        """What was said of alerts: rows of LABELS."""
+        reader = JsonReader(LABELS)
+        records = self._behind(self._settings.labels_topic, _MOST_ALERTS)
+        rows = [{**reader.row(record.value), **_place(record)} for record in records if reader.reads(record.value)]
+        return pl.DataFrame(rows, schema=scanning.columns(LABELS))
 
     def events(self, stream: Stream, since: int) -> pl.DataFrame | None:
         """The stream's events that may be from `since` (event time, µs) on: its fields, arrival_time, partition,

@@ -8,13 +8,17 @@ import pytest
 
 from nightjar.backfill.gate.gating import docs_folder
 from nightjar.backfill.publish import results
+from nightjar.backfill.publish.precision import Precision
 from nightjar.backfill.staging import EVALUATED
+from nightjar.contracts.labels import label_record
 from nightjar.expectations.findings import GateError
 from nightjar.kafka.clients import producer
 from nightjar.lake import delta
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table, events_table
-from tests.support.nights import FirstNight, Night, expected, latest_alerts
+from nightjar.operations.labelling import send_labels
+from nightjar.rules.timestamps import microseconds
+from tests.support.nights import DAY, FirstNight, Night, expected, latest_alerts
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -39,8 +43,18 @@ def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(first_ni
     assert set(scan(root, VIOLATIONS).collect()["alert_id"]) == {alert_id for alert_id, _ in expected(night)}
 
     versions = versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS)
+    alert = corrected.filter(pl.col("kind") == "alert").sort("alert_id", "revision").row(-1, named=True)
+    about = {name: alert[name] for name in ("alert_id", "stream", "event_id")}
+    for known_at, label in ((microseconds(DAY), "fraud"), (microseconds(DAY) + 10**13, "legitimate")):
+        send_labels(
+            night.settings,
+            [label_record(**about, label=label, author="kim", source="analyst", known_at=known_at)],
+        )
     again = night.run("second")
-    assert again["archived"] == {"alerts": counts["published"], "job_progress": 1}, "the corrections, and its own mark"
+    archived = {"alerts": counts["published"], "job_progress": 1, "labels": 2}
+    assert again["archived"] == archived, "the corrections, its own mark, and the labels"
+    precision = Precision(alert["rule_id"], alert["rule_version"], 1, 0, 0)
+    assert again["precision"] == [precision.as_dict()], "what was known later is not known yet"
     assert (again["corrections"], again["published"], again["violations_changed"]) == (0, 0, 0)
     assert again["outcomes"] == counts["outcomes"]
     assert night.alerts().height == corrected.height

@@ -5,12 +5,14 @@ import pytest
 
 from checks.fuzz.hostile_messages import ANSWERS
 from nightjar.lake.json_topics import JsonReader
-from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, QUARANTINE, RESTRICTIONS, RULE_STATUS, Table
+from nightjar.lake.tables import ALERTS, LABELS, LATE_EVENTS, PROGRESS, QUARANTINE, RESTRICTIONS, RULE_STATUS, Table
 from nightjar.rules.types import TIMESTAMP
 
 
 @pytest.mark.parametrize(
-    "table", [ALERTS, LATE_EVENTS, PROGRESS, QUARANTINE, RESTRICTIONS, RULE_STATUS], ids=lambda table: table.name
+    "table",
+    [ALERTS, LABELS, LATE_EVENTS, PROGRESS, QUARANTINE, RESTRICTIONS, RULE_STATUS],
+    ids=lambda table: table.name,
 )
 def test_what_is_no_record_of_ours_is_kept_as_it_came(table: Table) -> None:
     """Half a surrogate pair, numbers out of range, depth and garbage: a row each, in order."""

@@ -24,7 +24,7 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.kafka.topics import Topic, create
 from nightjar.lake.json_topics import JsonReader
-from nightjar.lake.tables import ALERTS, RECONCILIATION, RULE_STATUS, VIOLATIONS, Table, events_table
+from nightjar.lake.tables import ALERTS, LABELS, RECONCILIATION, RULE_STATUS, VIOLATIONS, Table, events_table
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.canonical import canonical
 from nightjar.rules.errors import printable
@@ -338,6 +338,26 @@ def _explain(ground: Ground) -> list[str]:
     return ["explain", str(ALERT["alert_id"])]
 
 
+def _label(ground: Ground) -> list[str]:
+    return ["alerts", "label", _explain(ground)[1], "fraud", "--reason", HOSTILE]
+
+
+def _import_labels(ground: Ground) -> list[str]:
+    rows = f"event_id,label,known\nt1,1,{printable(HOSTILE)}\n"
+    return ["alerts", "import-labels", ground.file("l.csv", rows), "--stream", "transactions", "--known", "known"]
+
+
+def _precision(ground: Ground) -> list[str]:
+    lake = ground.folder / "lake"
+    ground.given["NIGHTJAR_LAKE_DIR"] = str(lake)
+    place = {"partition": 0, "offset": 0, "arrival_time": TEN, "arrival_date": TEN.date()}
+    about = {"stream": "transactions", "event_id": "t1"}
+    alert = {"alert_id": "f" * 32, "revision": 1, "kind": "alert", "source": "stream", "rule_id": HOSTILE}
+    _write(lake, ALERTS, alert | about | place | {"rule_version": 1, "event_time": TEN})
+    _write(lake, LABELS, about | place | {"label": "fraud", "known_at": TEN})
+    return ["alerts", "precision"]
+
+
 def _forget(ground: Ground) -> list[str]:
     _explain(ground)
     return ["lake", "forget", "--key", f"customer_id={HOSTILE}"]
@@ -363,6 +383,12 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "alerts forward": [
         Scenario(_forward, 2, shown=printable(NAME)),
         Scenario(lambda _: ["alerts", "forward", "--avro", HOSTILE], 2),
+    ],
+    "alerts import-labels": [Scenario(_import_labels, 2, shown="label 1: ann[")],
+    "alerts label": [Scenario(_label, 2)],
+    "alerts precision": [
+        Scenario(_precision, 0),
+        Scenario(lambda _: ["alerts", "precision", "--until", HOSTILE], 2),
     ],
     "alerts tail": [Scenario(_tail, 0, kafka=True)],
     "archive": [Scenario(_locked("archive"), 2, shown=printable(NAME))],
@@ -440,6 +466,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "up": [Scenario(_no_broker("up"), 2)],
 }
 MACHINE_READABLE = [
+    "alerts precision",
     "alerts tail",
     "evaluate",
     "explain",

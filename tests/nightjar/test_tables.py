@@ -13,6 +13,7 @@ from nightjar.backfill.config import RunRequest
 from nightjar.backfill.erasure.forgetting import Removal
 from nightjar.backfill.erasure.remains import InTopic, Remains
 from nightjar.backfill.erasure.rows import Erased
+from nightjar.backfill.publish.precision import Precision
 from nightjar.backfill.run import Ended
 from nightjar.catalogue import catalogue
 from nightjar.cli.commands import (
@@ -70,6 +71,8 @@ def nights() -> None:
     ended = [Ended(RunRequest("r", DAY), counts | {"shadows": [shadow]}), Ended(RunRequest("s", DAY))]
     result_console().print(backfill._table(ended, dry_run=False))
     result_console().print(backfill._shadow_table(ended))
+    known = Precision("terminal-compromised", 12, 1_234, 12_345, 7)
+    result_console().print(backfill._precision_table([known.as_dict()]))
 
 
 def backtests() -> None:

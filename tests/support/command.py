@@ -36,5 +36,6 @@ def environment(settings: Settings) -> dict[str, str]:
         "alerts_topic",
         "job_progress_topic",
         "late_events_topic",
+        "labels_topic",
     ]
     return {f"NIGHTJAR_{name.upper()}": str(getattr(settings, name)) for name in names}

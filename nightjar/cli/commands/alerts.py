@@ -1,4 +1,4 @@
-"""`nightjar alerts`: shows alerts as they arrive, and forwards them to other systems."""
+"""`nightjar alerts`: shows alerts as they arrive, forwards them to other systems, and says what they were."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar.cli.commands import alert_labels
 from nightjar.cli.context import Context
 from nightjar.rules.errors import SettingsError
 
@@ -13,11 +14,14 @@ if TYPE_CHECKING:
     from nightjar.operations.alert_table import AlertTable
     from nightjar.operations.alert_topic import AlertTopic
 
-app = typer.Typer(name="alerts", help="Show or forward the job's alerts.", no_args_is_help=True)
+app = typer.Typer(name="alerts", help="Show, forward or label the job's alerts.", no_args_is_help=True)
 
 
 def register(main: typer.Typer) -> None:
     """Add the commands."""
+    app.command("label")(alert_labels.label_alert)
+    app.command("import-labels")(alert_labels.import_labels)
+    app.command("precision")(alert_labels.show_precision)
     main.add_typer(app)
 
 

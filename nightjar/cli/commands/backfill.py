@@ -98,12 +98,23 @@ def _show(console: "SafeConsole", config: "BackfillConfig", found: "list[Ended]"
     console.print(_table(found, dry_run=dry_run) if found else "no day is pending")
     if any("shadows" in ended.counts for ended in found):
         console.print(_shadow_table(found))
+    if known := next((ended.counts["precision"] for ended in reversed(found) if "precision" in ended.counts), None):
+        console.print(_precision_table(known))
     console.print(f"data docs: {docs_folder(config.lake.root) / 'site' / 'index.html'}", soft_wrap=True)
 
 
 def _as_json(ended: "Ended") -> dict[str, Any]:
     result = {"day": ended.request.day.isoformat(), "run_id": ended.request.run_id, **ended.counts}
     return result if ended.verdict is None else {**result, "verdict": str(ended.verdict)}
+
+
+def _precision_table(known: "list[dict[str, Any]]") -> "RecordTable":
+    """Of the last day's run, as each has all that was known."""
+    from nightjar.backfill.publish.precision import PRECISION_DAYS, read_precision
+    from nightjar.cli.commands.alert_labels import precision_table
+
+    title = f"labelled alerts of {PRECISION_DAYS} days, as known at the run"
+    return precision_table(map(read_precision, known), title=title)
 
 
 def _shadow_table(found: "list[Ended]") -> "RecordTable":
