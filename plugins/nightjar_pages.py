@@ -1,6 +1,7 @@
 """Shows nightjar's pages inside Airflow, behind its login: *Alerts* in the menu; see nightjar/pages.
 
-Whoever may see the DAG `nightly_backfill` may see the pages, which show alerts and events.
+Whoever may see the DAG `nightly_backfill` may see the pages, which show alerts and events; whoever may trigger its runs
+may say there what an alert was.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.plugins_manager import AirflowPlugin
 from fastapi import FastAPI
 
-from nightjar.airflow.plugin_access import BASE, login_address, reader_of
+from nightjar.airflow.plugin_access import BASE, actor_of, login_address, reader_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -24,7 +25,9 @@ def _application() -> FastAPI:
     """The pages, of the settings that Airflow was started with."""
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
+    from nightjar.operations.labelling import send_labels
     from nightjar.operations.unarchived import OnKafka
+    from nightjar.pages.acting import Acting
     from nightjar.pages.application import application
     from nightjar.pages.lake_reader import LakeReader
     from nightjar.pages.live import LiveAlerts
@@ -38,6 +41,8 @@ def _application() -> FastAPI:
         lambda: reader,
         lambda: live,
         reader_of(_DAG),
+        actor=actor_of(_DAG, Acting),
+        send=lambda label: send_labels(settings, [label]),
         links={"Data docs": f"{BASE}/plugin/data-docs", "Backfills": f"{BASE}/dags/{_DAG}"},
         login=lambda request: login_address(request, _PREFIX),
     )

@@ -3,12 +3,13 @@
 Airflow mounts the applications of plugins without authentication, so that each page asks here.
 """
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.configuration import conf
 from fastapi import Depends, HTTPException, Request, status
@@ -25,6 +26,20 @@ def reader_of(dag: str) -> Any:
             raise HTTPException(status.HTTP_403_FORBIDDEN, f"It needs access to the DAG {dag}.")
 
     return Depends(reader)
+
+
+def actor_of(dag: str, made: Callable[[str | None, str], Any]) -> Any:
+    """A dependency that returns what is made of the user's name, and of a secret of Airflow's servers.
+
+    The name is None for a user who may not trigger runs of the DAG, and so may only look.
+    """
+
+    def actor(user: BaseUser = Depends(get_user)) -> Any:  # noqa: B008
+        manager, runs = get_auth_manager(), DagAccessEntity.RUN
+        may = manager.is_authorized_dag(method="POST", access_entity=runs, details=DagDetails(id=dag), user=user)
+        return made(user.get_name() if may else None, conf.get("api", "secret_key"))
+
+    return Depends(actor)
 
 
 def login_address(request: Request, prefix: str) -> str:

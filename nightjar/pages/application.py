@@ -1,62 +1,50 @@
 """The addresses of the pages: one FastAPI application, for Airflow and for `nightjar pages`.
 
-Pages are HTML that the server writes, from templates that escape every value; nothing is computed in the browser. A
-browser gets no page without what `guard` lets through, loads nothing from elsewhere, and runs no script but ours.
-Links are relative, so that the pages work below any path.
+Pages are HTML that the server writes; nothing is computed in the browser, which gets no page without what `guard` lets
+through.
 """
 
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import json
 import mimetypes
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from importlib import resources
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
-import polars as pl
 from fastapi import FastAPI, HTTPException, Query, Request, Response, status
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel
 
 from nightjar.backfill.config import BackfillError
-from nightjar.contracts.alerts import RETRACTED
-from nightjar.contracts.reconciliation import Cause, Outcome
+from nightjar.backfill.publish.precision import PRECISION_DAYS, of_rules
+from nightjar.contracts.label_values import Label
+from nightjar.contracts.reconciliation import Cause
 from nightjar.expectations.pages import asset
+from nightjar.kafka.clients import KafkaError
 from nightjar.lake.config import LakeError
 from nightjar.pages import drawing
-from nightjar.pages.lake_reader import DAYS_SHOWN, MOST_DOWNLOADED, ROWS_SHOWN, Filter, LakeReader
+from nightjar.pages.acting import Acting
+from nightjar.pages.labels import Send, add_labels
+from nightjar.pages.lake_reader import DAYS_SHOWN, MOST_DOWNLOADED, NO_LABEL, ROWS_SHOWN, Filter, LakeReader
 from nightjar.pages.live import LiveAlerts
-from nightjar.rules.display import changed_lines, readable, yaml_text
+from nightjar.pages.rendering import HEADERS, Rendering
+from nightjar.pages.rows import csv_of, row_of, with_changes
+from nightjar.rules.display import changed_lines, yaml_text
 from nightjar.rules.errors import NightjarError, SettingsError
 from nightjar.rules.names import rule_meant
 from nightjar.rules.states import Severity
 
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'self'; frame-ancestors 'self'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 _OWN_ASSETS = ("application.css", "application.js")
 # Events of a window that its table has, days of the heat map and of sparklines.
 _EVENTS_SHOWN, _NIGHTS_SHOWN, _SPARK_DAYS = 200, 60, 28
 # How often a live page looks for alerts, and how long it says nothing at the most, so that both sides notice a lost
 # connection; seconds.
 _LOOKS, _SILENCE = 0.25, 5.0
-# Characters at the beginning of a cell that make spreadsheets take it for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_DOWNLOADED = (
-    "event_time", "severity", "rule_id", "rule_version", "group", "text", "measures", "kind", "revision", "source",
-    "cause", "muted", "overflow", "event_id", "alert_id",
-)  # fmt: skip
 
 
 class Asked(BaseModel):
@@ -70,6 +58,7 @@ class Asked(BaseModel):
     muted: str = ""
     overflow: str = ""
     cause: str = ""
+    label: str = ""
     group: str = ""
     text: str = ""
     page: int = 1
@@ -98,32 +87,30 @@ def application(
     live: Callable[[], LiveAlerts],
     guard: Any,
     *,
+    actor: Any,
+    send: Send,
     links: Mapping[str, str],
     login: Callable[[Request], str] | None = None,
 ) -> FastAPI:
     """The application.
 
     reader, live: made when a page first needs them. guard: a dependency (fastapi.Depends) of every page with data,
-    which raises HTTPException for who may not see it. links: addresses outside of it, by their texts. login: where who
-    is not logged in logs in, to come back to the page of the request.
+    which raises HTTPException for who may not see it. actor: a dependency that returns the request's Acting. send: puts
+    a label on its topic. links: addresses outside of it, by their texts. login: where who is not logged in logs in, to
+    come back to the page of the request.
     """
     app = FastAPI(title="nightjar", docs_url=None, redoc_url=None, openapi_url=None)
-    environment = _environment()
-
-    def page(request: Request, name: str, code: int = status.HTTP_200_OK, **values: Any) -> HTMLResponse:
-        shown = environment.get_template(name).render(
-            up=_up(request), links=links, here=name.removesuffix(".html"), **values
-        )
-        return HTMLResponse(shown, code, headers=_HEADERS)
-
-    def message(request: Request, code: int, title: str, line: str, link: str | None = None) -> HTMLResponse:
-        return page(request, "message.html", code, title=title, line=line, link=link)
+    rendering = Rendering(links)
+    page, message = rendering.page, rendering.message
+    add_labels(app, reader, guard, actor, send)
 
     @app.exception_handler(NightjarError)
     def wrong(request: Request, problem: NightjarError) -> HTMLResponse:
+        if isinstance(problem, KafkaError):
+            return message(request, status.HTTP_503_SERVICE_UNAVAILABLE, "Kafka cannot be reached", str(problem))
         unknown = isinstance(problem, BackfillError | LakeError)
         code = status.HTTP_404_NOT_FOUND if unknown else status.HTTP_400_BAD_REQUEST
-        return message(request, code, "This cannot be shown", str(problem))
+        return message(request, code, "This does not work", str(problem))
 
     @app.exception_handler(HTTPException)
     def refused(request: Request, problem: HTTPException) -> HTMLResponse:
@@ -151,7 +138,7 @@ def application(
         if found is None:
             raise HTTPException(status.HTTP_404_NOT_FOUND, "Nothing is here.")
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        return Response(found, media_type=kind, headers=_HEADERS | {"Cache-Control": "no-cache"})
+        return Response(found, media_type=kind, headers=HEADERS | {"Cache-Control": "no-cache"})
 
     @app.get("/", dependencies=[guard])
     def first() -> RedirectResponse:
@@ -173,7 +160,7 @@ def application(
         return page(
             request,
             "alerts.html",
-            rows=[_row(row, outcomes.get(row["alert_id"])) for row in rows],
+            rows=[row_of(row, outcomes.get(row["alert_id"])) for row in rows],
             total=total,
             number=number,
             pages=pages,
@@ -181,6 +168,7 @@ def application(
             rules=found.rules,
             causes=found.causes,
             severities=[each.value for each in Severity],
+            labels=[NO_LABEL, *(each.value for each in Label)],
             unit=unit,
             bars=bars,
             address=lambda **changed: urlencode({k: v for k, v in {**chosen, **changed}.items() if v not in ("", 1)}),
@@ -201,25 +189,25 @@ def application(
             )
         name = f"alerts-{wanted.first}-to-{wanted.last}.csv"
         given = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(_csv(found), media_type="text/csv; charset=utf-8", headers=_HEADERS | given)
+        return Response(csv_of(found), media_type="text/csv; charset=utf-8", headers=HEADERS | given)
 
     @app.get("/live", dependencies=[guard])
     def follow(request: Request, rule: str = "", severity: str = "") -> StreamingResponse:
         """Server-sent events: each is the HTML of a row of the alerts page, as the page itself would have it."""
-        row = environment.get_template("row.html")
+        row = rendering.environment.get_template("row.html")
 
         def shown(record: Mapping[str, Any]) -> str:
-            return row.render(alert=_row(record, None), up="./", new=True)
+            return row.render(alert=row_of(record), up="./", new=True)
 
         def wanted(record: Mapping[str, Any]) -> bool:
             return rule in ("", record["rule_id"]) and severity in ("", record["severity"])
 
         last = request.headers.get("Last-Event-ID", "")
         events = _events(live(), last, wanted, shown)
-        return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS | {"X-Accel-Buffering": "no"})
+        return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS | {"X-Accel-Buffering": "no"})
 
     @app.get("/alerts/{alert_id}", dependencies=[guard])
-    def alert(request: Request, alert_id: str) -> HTMLResponse:
+    def alert(request: Request, alert_id: str, acting: Acting = actor) -> HTMLResponse:
         lake = reader()
         found = lake.explanation(alert_id)
         fields = [*found.stream.fields, "arrival_time"]
@@ -236,9 +224,11 @@ def application(
             fields=fields,
             events=[*zip(kinds[-_EVENTS_SHOWN:], events.iter_rows(), strict=True)],
             left_out=len(kinds) - events.height,
-            revisions=_with_changes(found.revisions.drop("original").to_dicts()),
+            revisions=with_changes(found.revisions.drop("original").to_dicts()),
             outcomes=found.outcomes.to_dicts(),
             rule_text=yaml_text(found.version.rule),
+            labels=lake.labels_of(alert_id, found.stream.name, found.event_id),
+            acting=acting,
             applying=None if shown is found.version else yaml_text(shown.rule),
         )
 
@@ -257,8 +247,10 @@ def application(
         if found is None:
             raise HTTPException(status.HTTP_404_NOT_FOUND, f"No run has judged {day}.")
         corrections = lake.corrections(day)
-        rows = [_row(row, None) for row in corrections.head(_EVENTS_SHOWN).to_dicts()]
-        return page(request, "night.html", night=found, corrections=rows, every=corrections.height)
+        rows = [row_of(row) for row in corrections.head(_EVENTS_SHOWN).to_dicts()]
+        return page(
+            request, "night.html", night=found, corrections=rows, every=corrections.height, labelled_days=PRECISION_DAYS
+        )
 
     @app.get("/rules", dependencies=[guard])
     def rules(request: Request) -> HTMLResponse:
@@ -272,6 +264,7 @@ def application(
             for rule_id, days in counts.items()
         }
         book = lake.book()
+        labelled = lake.precision()
         severities = {rule_id: book.of_rule(rule_id)[-1].rule.severity.value for rule_id in book.rule_ids}
         return page(
             request,
@@ -280,6 +273,8 @@ def application(
             severities=severities,
             lines=lines,
             totals=totals,
+            labelled=of_rules(labelled),
+            labelled_days=PRECISION_DAYS,
             days=_SPARK_DAYS,
             newest=newest,
         )
@@ -301,100 +296,17 @@ def application(
             )
             for row, version, before in zip(rows, versions, befores, strict=False)
         ]
-        return page(request, "rule.html", rule_id=rule_id, versions=shown[::-1])
+        labelled = {each.rule_version: each for each in lake.precision() if each.rule_id == rule_id}
+        return page(
+            request,
+            "rule.html",
+            rule_id=rule_id,
+            versions=shown[::-1],
+            labelled=labelled,
+            labelled_days=PRECISION_DAYS,
+        )
 
     return app
-
-
-def _up(request: Request) -> str:
-    """The way from the request's page to the application's first address."""
-    route, path = request.scope.get("route"), request.url.path.removeprefix(request.scope.get("root_path", ""))
-    return "../" * (getattr(route, "path", path).count("/") - 1) or "./"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("nightjar.pages", "site"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        readable=readable, segment=lambda text: quote(text, safe=""), instant=_instant, plain=_plain, words=_words
-    )
-    environment.globals.update(retracted=RETRACTED, matched=Outcome.MATCHED.value)
-    return environment
-
-
-def _instant(at: datetime | str) -> str:
-    """A time in ISO 8601, in UTC, to the millisecond."""
-    when = datetime.fromisoformat(at) if isinstance(at, str) else at
-    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _plain(value: Any) -> str:
-    """A value of a field."""
-    return _instant(value) if isinstance(value, datetime) else "" if value is None else str(value)
-
-
-def _words(name: str) -> str:
-    """The name of a cause or outcome as words."""
-    return name.replace("_", " ")
-
-
-def _row(alert: Mapping[str, Any], judged: tuple[str, str | None] | None) -> dict[str, Any]:
-    """An alert as the template of a row takes it. judged: outcome and cause that a night found."""
-    group, at = alert["group"], alert["event_time"]
-    values = json.loads(group) if isinstance(group, str) else group
-    return {
-        "alert_id": alert["alert_id"],
-        "revision": alert["revision"],
-        "retracted": alert["kind"] == RETRACTED,
-        "rule_id": alert["rule_id"],
-        "rule_version": alert["rule_version"],
-        "state": alert["rule_state"],
-        "severity": alert["severity"],
-        "group": " ".join(str(value) for value in values.values()),
-        "event_time": datetime.fromisoformat(at) if isinstance(at, str) else at,
-        "text": alert["text"],
-        "muted": bool(alert["muted"]),
-        "overflow": bool(alert.get("overflow")),
-        "source": alert.get("source"),
-        "cause": alert.get("cause"),
-        "outcome": None if judged is None else judged[0],
-    }
-
-
-def _with_changes(revisions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The revisions, each with what of its content changed against the one before: name, then before and after."""
-    found: list[dict[str, Any]] = []
-    before: dict[str, Any] = {}
-    for revision in revisions:
-        content = {
-            "state": revision["rule_state"],
-            "severity": revision["severity"],
-            "muted": revision["muted"],
-            "text": revision["text"],
-            **json.loads(revision["measures"]),
-        }
-        changes = [
-            (name, before[name], value) for name, value in content.items() if name in before and before[name] != value
-        ]
-        found.append({**revision, "changes": changes})
-        before = content
-    return found
-
-
-def _csv(alerts: pl.DataFrame) -> bytes:
-    """The alerts as CSV with a header, which spreadsheets open without running anything."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(_DOWNLOADED)
-    for row in alerts.select(_DOWNLOADED).iter_rows():
-        cells = (_plain(value) for value in row)
-        writer.writerow(f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in cells)
-    return text.getvalue().encode()
 
 
 async def _events(

@@ -14,17 +14,25 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import polars as pl
 
 from nightjar.backfill.config import BackfillConfig
 from nightjar.backfill.explain.explanation import Explanation, Unarchived, explain, masked_rows
+from nightjar.backfill.publish.precision import (
+    PRECISION_DAYS,
+    Precision,
+    known_labels,
+    labelled,
+    precision,
+)
 from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_formed
 from nightjar.contracts.reconciliation import Outcome
 from nightjar.contracts.run_manifest import RunManifest, read_manifest
 from nightjar.lake import delta, scanning, stream_state
-from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RULE_STATUS, RUNS, Table
+from nightjar.lake.tables import ALERTS, CORRECTIONS, LABELS, RECONCILIATION, RULE_STATUS, RUNS, Table
+from nightjar.operations.labelling import Labelled, alert_named
 from nightjar.operations.rule_listing import listed
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK, sensitive_names
@@ -40,15 +48,25 @@ MOST_DOWNLOADED = 100_000
 # Results about whole tables that are kept, each of some megabytes at the most.
 _KEPT = 8
 
+# The filter's name for alerts that nobody has labelled.
+NO_LABEL = "none"
+
 Kept = TypeVar("Kept")
+
+
+class Recent(Unarchived, Protocol):
+    """What Kafka has and the lake has not."""
+
+    def labels(self) -> pl.DataFrame:
+        """Labels: rows of LABELS."""
 
 
 @dataclass(frozen=True)
 class Filter:
     """Which alerts are shown. first, last: dates of their events (UTC); the others are None for all.
 
-    state: "holds" or "retracted"; muted, overflow: "only" or "without"; cause: of a correction; group, text: a part of
-    it, in any case.
+    state: "holds" or "retracted"; muted, overflow: "only" or "without"; cause: of a correction; label: NO_LABEL for
+    alerts without one; group, text: a part of it, in any case.
     """
 
     first: date
@@ -59,6 +77,7 @@ class Filter:
     muted: str | None = None
     overflow: str | None = None
     cause: str | None = None
+    label: str | None = None
     group: str | None = None
     text: str | None = None
 
@@ -69,6 +88,9 @@ class Filter:
             for name, value in (("rule_id", self.rule), ("severity", self.severity), ("cause", self.cause))
             if value is not None
         ]
+        if self.label is not None:
+            said = pl.col("label")
+            wanted.append(said.is_null() if self.label == NO_LABEL else said == self.label)
         if self.state is not None:
             wanted.append((pl.col("kind") == "retraction") == (self.state == "retracted"))
         for name, value in (("muted", self.muted), ("overflow", self.overflow)):
@@ -85,7 +107,7 @@ class Alerts:
     """Alerts by a filter: of each the latest revision, the latest event first."""
 
     found: pl.DataFrame
-    """The columns of ALERTS, values of sensitive fields masked."""
+    """The columns of ALERTS, values of sensitive fields masked, and `label`."""
     rules: list[str]
     causes: list[str]
     """`rules`, `causes`: what can be chosen among in these days."""
@@ -122,9 +144,10 @@ class LakeReader:
     Its methods may be called by several threads.
     """
 
-    def __init__(self, config: BackfillConfig, unarchived: Callable[[], Unarchived | None] = lambda: None) -> None:
+    def __init__(self, config: BackfillConfig, unarchived: Callable[[], Recent | None] = lambda: None) -> None:
         self._config, self._unarchived = config, unarchived
         self._root = config.lake.root
+        self._newer: pl.DataFrame | None = None  # labels that the lake did not have when a page last asked Kafka
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
@@ -157,6 +180,7 @@ class LakeReader:
             ("alerts", wanted.first, wanted.last),
             partial(self._of_days, wanted.first, wanted.last),
         )
+        every = self._labelled(every)
         return Alerts(
             wanted.of(every),
             sorted(every.get_column("rule_id").unique()),
@@ -187,6 +211,43 @@ class LakeReader:
         if not stream.sensitive:
             return rows
         return masked_rows(rows, sensitive_names(version.rule, stream), version.rule, stream)
+
+    def _labelled(self, alerts: pl.DataFrame) -> pl.DataFrame:
+        """The alerts with what somebody said of each."""
+        labels = known_labels(self._root, datetime.now(UTC), self._newer)
+        said = labelled(alerts.lazy().select("alert_id", "stream", "event_id"), labels).select("alert_id", "label")
+        return alerts.join(said.collect(), on="alert_id", how="left", maintain_order="left")
+
+    def labelled(self, alert_id: str) -> Labelled:
+        """An alert that is to have a label.
+
+        Raises:
+            SettingsError: nobody knows it.
+        """
+        return alert_named(self._root, alert_id, self._unarchived())
+
+    def labels_of(self, alert_id: str, stream: str, event_id: str) -> list[dict[str, Any]]:
+        """What was said of the alert and of its event, the label that counts first; also what the lake has yet to
+        get."""
+        recent = self._unarchived()
+        if recent is not None:
+            self._newer = recent.labels()
+        about = pl.col("alert_id") == alert_id
+        about |= pl.col("alert_id").is_null() & (pl.col("stream") == stream) & (pl.col("event_id") == event_id)
+        known = known_labels(self._root, datetime.now(UTC), self._newer).filter(about.fill_null(value=False)).collect()
+        return known.sort("known_at", "arrival_time", "partition", "offset", descending=True).to_dicts()
+
+    def precision(self) -> list[Precision]:
+        """What labelled alerts of PRECISION_DAYS were, by rule and version, as far as the lake knows."""
+        newest = self.newest_day()
+
+        def counted() -> list[Precision]:
+            if newest is None:
+                return []
+            first = newest - timedelta(days=PRECISION_DAYS - 1)
+            return precision(self._root, first, newest, datetime.now(UTC))
+
+        return self._keep((ALERTS, LABELS), ("precision", newest), counted)
 
     def outcomes(self, alert_ids: Iterable[str]) -> dict[str, tuple[str, str | None]]:
         """Outcome and cause of those of the alerts that a night has judged, as the last one found."""

@@ -17,6 +17,8 @@ from fastapi import Depends, FastAPI, HTTPException, Request, status
 from fastapi.responses import RedirectResponse, Response
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from nightjar.operations.rule_publishing import login_name
+from nightjar.pages.acting import Acting
 from nightjar.rules.errors import SettingsError
 
 _HOST = "127.0.0.1"
@@ -25,11 +27,14 @@ _TOKEN = "token"  # noqa: S105  the name of a parameter
 
 
 class LocalAccess:
-    """Lets who has the token pass. guard: the dependency of pages."""
+    """Lets who has the token pass. guard: the dependency of pages; actor: that of what changes something, in the name
+    of whoever runs the command."""
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(24)
         self.guard = Depends(self._refuse_strangers)
+        acting = Acting(login_name() or "unknown", self.token)
+        self.actor = Depends(lambda: acting)
 
     def _is_right(self, given: str | None) -> bool:
         return given is not None and hmac.compare_digest(given.encode(), self.token.encode())

@@ -1,5 +1,6 @@
 """The data docs and the pages inside a real Airflow that a proxy serves below a path."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -8,13 +9,14 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from nightjar.airflow.local.airflow import LocalAirflow
+from nightjar.airflow.local.airflow import USER, LocalAirflow
 from nightjar.airflow.submission import run_folder
 from nightjar.configuration.settings import load_settings
 from nightjar.expectations import docs
 from nightjar.expectations.suites import reconciliation_suite, violations_suite
 from tests.expectations.test_docs import result_of
 from tests.support.browser import browsing, needs_chromium, opened, session_of
+from tests.support.explained_lake import named, small_lake
 from tests.support.frames import DAY, NOON
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -26,7 +28,9 @@ DAG = "nightly_backfill"
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
     """One below `/airflow`, with no night yet."""
     folder = tmp_path_factory.mktemp("nightjar")
-    settings = load_settings(data_dir=folder, airflow_port=0, spark_master="local[2]")
+    settings = load_settings(
+        data_dir=folder, airflow_port=0, spark_master="local[2]", kafka_port=9, airflow_users={"viewer": "viewer"}
+    )
     environment = {"NIGHTJAR_DATA_DIR": str(folder)}
     with LocalAirflow(settings, schedule=False, environment=environment, path="/airflow") as airflow:
         airflow.await_dag(DAG, 60)
@@ -97,7 +101,7 @@ def test_pages_link_to_the_run_that_checked_the_day(running: LocalAirflow) -> No
     folder = run_folder(run)
     checked = [result_of(violations_suite(), "event_exists"), result_of(reconciliation_suite(4, 5))]
     lake = Path(running.home).parent / "lake"
-    lake.mkdir()
+    lake.mkdir(exist_ok=True)
     docs.build(checked, lake / "data_docs", run_id=folder, day=DAY, at=NOON + timedelta(days=1))
     client = session_of(running)
     assert f'href="run/{folder}"' in client.get("/data-docs/index.html").text
@@ -107,6 +111,41 @@ def test_pages_link_to_the_run_that_checked_the_day(running: LocalAirflow) -> No
         assert answer.headers["location"] == f"/airflow/dags/{DAG}/runs/{run.replace(':', '%3A').replace('+', '%2B')}"
     unknown = client.get("/data-docs/run/2026-01-05-20260106T010000000000")
     assert (unknown.status_code, "nightjar backfill" in unknown.text) == (404, True)
+
+
+@pytest.fixture(scope="module")
+def alert_path(running: LocalAirflow) -> str:
+    """The address of an alert of the lake, below the application's."""
+    small_lake(Path(running.home).parent / "lake").alert()
+    return f"alerts/{named()}"
+
+
+def test_a_viewer_looks_and_a_user_labels(running: LocalAirflow, alert_path: str) -> None:
+    """The server decides, whatever a form says; no broker runs here, which is as far as a label comes."""
+    seals = {}
+    for user in (USER, "viewer"):
+        client = session_of(running, user)
+        page = client.get(f"/nightjar/{alert_path}")
+        assert page.status_code == 200
+        seals[user] = re.findall(r'name="seal" value="([0-9a-f]{64})"', page.text)
+    (seal,) = seals[USER]
+    assert seals["viewer"] == []
+    for other, code in (({}, 503), ({"seal": "0" * 64}, 403), ({"label": "dunno"}, 400)):
+        form = {"label": "fraud", "seal": seal} | other
+        assert session_of(running).post(f"/nightjar/{alert_path}/label", data=form).status_code == code, form
+        assert session_of(running, "viewer").post(f"/nightjar/{alert_path}/label", data=form).status_code == 403
+        assert session_of(running, None).post(f"/nightjar/{alert_path}/label", data=form).status_code == 401
+
+
+@needs_chromium
+def test_a_label_is_sent_from_airflows_frame(running: LocalAirflow, alert_path: str) -> None:
+    """Its sandbox lets the form through, and the answer stands in the frame."""
+    with browsing(running) as page:
+        page.goto(f"{running.url}/plugin/nightjar/airflow/nightjar/{alert_path}")
+        frame = page.frame_locator("iframe")
+        frame.get_by_label("why (one line)").fill("she called")
+        frame.get_by_role("button", name="Fraud").click()
+        expect(frame.get_by_role("heading", level=1)).to_have_text("Kafka cannot be reached")
 
 
 @needs_chromium

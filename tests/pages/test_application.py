@@ -1,6 +1,7 @@
 """The pages over a lake of few rows: what they show, to whom, and that nothing in them runs."""
 
 import csv
+import getpass
 import io
 import re
 from collections.abc import Iterator, Mapping
@@ -13,20 +14,28 @@ from unittest.mock import patch
 import httpx
 import polars as pl
 import pytest
+from fastapi import Depends
 
+from nightjar.backfill.publish.precision import Precision
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import load_settings
-from nightjar.lake.tables import ALERTS
+from nightjar.contracts.labels import LABEL, message
+from nightjar.contracts.record_type import Row
+from nightjar.contracts.run_manifest import RunManifest, RunState
+from nightjar.lake.tables import ALERTS, LABELS, RUNS
 from nightjar.pages import drawing
+from nightjar.pages.acting import Acting
 from nightjar.pages.application import application
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.serving import LocalAccess
 from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.timestamps import microseconds
 from tests.support.browser import served
 from tests.support.explained_lake import DAY, GROUP, LIMIT, MINUTES, PUBLISHED, Ground, named, small_lake
 from tests.support.payments import NOON, add, days, fill, payment
 
+FORM = "application/x-www-form-urlencoded"
 HOSTILE = "<script>alert(1)</script>&\"'"
 
 
@@ -37,6 +46,8 @@ class Pages:
     ground: Ground
     access: LocalAccess
     address: str
+    sent: list[Row]
+    """Labels that were sent."""
 
     def stranger(self) -> httpx.Client:
         """Who has no token."""
@@ -52,15 +63,25 @@ class Pages:
 
 
 @contextmanager
-def serving(ground: Ground, streams: Mapping[str, Stream] | None = None) -> Iterator[Pages]:
-    """The pages over the lake, without Kafka."""
+def serving(
+    ground: Ground, streams: Mapping[str, Stream] | None = None, acting: Acting | None = None
+) -> Iterator[Pages]:
+    """The pages over the lake, without Kafka. acting: the user of every request; None: whoever runs the command."""
     settings = load_settings(lake_dir=str(ground.root), bootstrap_servers="127.0.0.1:9")
     streams = streams or load_streams(settings.streams)
     reader, access = LakeReader(backfill_config(settings, streams, spark=False)), LocalAccess()
-    app = application(lambda: reader, lambda: LiveAlerts(settings, streams), access.guard, links={})
+    sent: list[Row] = []
+    app = application(
+        lambda: reader,
+        lambda: LiveAlerts(settings, streams),
+        access.guard,
+        actor=access.actor if acting is None else Depends(lambda: acting),
+        send=sent.append,
+        links={},
+    )
     access.protect(app)
     with served(app) as address:
-        yield Pages(ground, access, address)
+        yield Pages(ground, access, address, sent)
 
 
 @pytest.fixture
@@ -224,11 +245,88 @@ def test_sensitive_values_are_nowhere(tmp_path: Path) -> None:
             )
 
 
+def test_an_alert_is_labelled_from_its_page(pages: Pages) -> None:
+    """By the form that the page has, and back to the page; what the lake then has is on every page."""
+    ground = pages.ground
+    ground.alert()
+    path = f"/alerts/{named()}"
+    page = pages.get(path)
+    assert "Nobody has said yet" in page
+    (seal,) = re.findall(r'name="seal" value="([0-9a-f]{64})"', page)
+    with pages.stranger() as client:
+        client.get(f"/?token={pages.access.token}")
+        form = {"seal": seal, "label": "fraud", "reason": HOSTILE}
+        answer = client.post(f"{path}/label", data=form)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"../{named()}#said")
+        (said,) = pages.sent
+        assert said | {"known_at": ""} == {
+            "alert_id": named(),
+            "stream": "transactions",
+            "event_id": "t2",
+            "label": "fraud",
+            "reason": HOSTILE,
+            "author": getpass.getuser(),
+            "source": "analyst",
+            "known_at": "",
+        }
+        for wrong, code in (
+            ({"label": "dunno"}, 400),
+            ({"reason": "x" * 501}, 400),
+            ({"reason": "a\nb"}, 400),
+            ({"seal": "0" * 64}, 403),
+            ({"seal": ""}, 403),
+            ({"seal": "\N{SNOWMAN}"}, 403),
+            ({"reason": "x" * 20_000}, 413),
+        ):
+            assert client.post(f"{path}/label", data=form | wrong).status_code == code, wrong
+        assert client.post(f"{path}/label", json=form).status_code == 415
+        assert client.post(f"{path}/label", content=b"\xff", headers={"Content-Type": FORM}).status_code == 400
+        assert client.post("/alerts/none/label", data=form).status_code == 400
+        assert client.get(f"{path}/label").headers["location"] == f"../{named()}#said"
+    with pages.stranger() as client:
+        assert client.post(f"{path}/label", data=form).status_code == 401
+    assert len(pages.sent) == 1
+    row = LABEL.row(message(said)[1])
+    assert row is not None
+    fill(ground.root, LABELS, row | {"partition": 0, "offset": 0, "arrival_time": NOON, "arrival_date": DAY})
+    for address in (path, "/alerts", "/alerts?label=fraud"):
+        assert '<span class="tag critical">fraud</span>' in pages.get(address), address
+    assert "&lt;script&gt;alert(1)" in pages.get(path)
+    assert f"a-{named()}" not in pages.get("/alerts?label=none")
+    assert "fraud" in pages.get("/alerts.csv")
+    assert "100%" in pages.get("/rules")
+    assert "1 fraud, 0 legitimate, 0 unsure" in pages.get("/rules/limit")
+
+
+def test_who_may_only_look_has_no_form_and_sends_none(tmp_path: Path) -> None:
+    """A seal that the server would make for nobody does not help."""
+    nobody = Acting(None, "secret")
+    ground = small_lake(tmp_path)
+    ground.alert()
+    with serving(ground, acting=nobody) as pages, pages.stranger() as client:
+        client.get(f"/?token={pages.access.token}")
+        assert "<form" not in client.get(f"/alerts/{named()}").text
+        answer = client.post(f"/alerts/{named()}/label", data={"label": "fraud", "seal": nobody.seal})
+        assert answer.status_code == 403
+        assert "Your role may look" in answer.text
+        assert pages.sent == []
+
+
+def test_seals_are_of_a_user_and_a_server() -> None:
+    """Nobody's form is another's."""
+    seals = {Acting(name, secret).seal for name in ("ann", "bob", None) for secret in ("a", "b")}
+    assert len(seals) == 6
+
+
 def test_nights_and_rules(pages: Pages) -> None:
     """Each day with its causes; each rule with its versions and what changed between them."""
     ground = pages.ground
     ground.alert()
     ground.night(outcome="revised", cause="late_event", stream_revision=1)
+    known = Precision("limit", 1, 1, 3, 0).as_dict()
+    cut = microseconds(NOON)
+    fill(ground.root, RUNS, RunManifest("r2", DAY, RunState.FINISHED, cut, cut, counts={"precision": [known]}).row())
+    assert "1 fraud, 3 legitimate, so 25% was fraud" in pages.get(f"/nights/{DAY}")
     ground.corrected("alert", "late_event", text="three payments")
     ground.publish(LIMIT | {"when": "n >= 3", "author": "Kim"}, at=PUBLISHED + days(1))
     nights = pages.get("/nights")

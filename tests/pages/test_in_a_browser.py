@@ -10,6 +10,8 @@ from playwright.sync_api import Page, expect
 
 from nightjar.configuration.backfill import backfill_config
 from nightjar.kafka.clients import producer
+from nightjar.operations.labelling import send_labels
+from nightjar.operations.unarchived import OnKafka
 from nightjar.pages.application import application
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.live import LiveAlerts
@@ -29,8 +31,15 @@ def looking(ground: Ground, own: TestTopics, *, dark: bool = False, width: int =
     """A browser that has opened the address with the token, and the address without it."""
     settings = own.settings.model_copy(update={"lake_dir": str(ground.root)})
     live, access = LiveAlerts(settings, own.streams), LocalAccess()
-    reader = LakeReader(backfill_config(settings, own.streams, spark=False))
-    app = application(lambda: reader, lambda: live, access.guard, links={})
+    reader = LakeReader(backfill_config(settings, own.streams, spark=False), lambda: OnKafka(settings))
+    app = application(
+        lambda: reader,
+        lambda: live,
+        access.guard,
+        actor=access.actor,
+        send=lambda label: send_labels(settings, [label]),
+        links={},
+    )
     access.protect(app)
     with served(app) as address, chromium(dark=dark, width=width) as page:
         problems: list[str] = []
@@ -72,6 +81,27 @@ def test_alerts_appear_as_they_arrive(tmp_path: Path, kafka_topics: TestTopics) 
         expect(rows.first).to_contain_text("third")
 
 
+def test_an_alert_is_labelled_by_keyboard_and_says_so_at_once(tmp_path: Path, kafka_topics: TestTopics) -> None:
+    """From the topic, as the archive has not run; a later label overtakes it, and the list has the last one."""
+    ground = small_lake(tmp_path)
+    ground.alert()
+    with looking(ground, kafka_topics.ensure()) as (page, address):
+        page.goto(f"{address}/alerts/{named()}")
+        page.get_by_label("why (one line)").fill(HOSTILE)
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        said = page.locator("#said li")
+        expect(said).to_have_count(1)
+        expect(said).to_contain_text("fraud by")
+        expect(said).to_contain_text(HOSTILE)
+        page.get_by_role("button", name="Legitimate").click()
+        expect(said).to_have_count(2)
+        expect(said.first).to_contain_text("legitimate by")
+        expect(said.nth(1)).to_contain_text("overtaken")
+        page.goto(f"{address}/alerts")
+        expect(page.locator("#alerts tr")).to_contain_text("legitimate")
+
+
 @pytest.mark.parametrize(("dark", "width"), [(False, 1400), (True, 420)])
 def test_every_page_fits_and_can_be_used_by_keyboard(
     tmp_path: Path, kafka_topics: TestTopics, *, dark: bool, width: int
@@ -88,7 +118,9 @@ def test_every_page_fits_and_can_be_used_by_keyboard(
             assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
             for landmark in ("main", "nav[aria-label='Pages']", "h1"):
                 assert page.locator(landmark).count() == 1, (path, landmark)
-            unnamed = page.locator("svg:not([aria-label]), input:not(label input), select:not(label select)")
+            unnamed = page.locator(
+                "svg:not([aria-label]), input:not(label input, [type=hidden]), select:not(label select)"
+            )
             assert unnamed.count() == 0, path
         page.goto(f"{address}/alerts")
         page.keyboard.press("Tab")

@@ -17,9 +17,11 @@ def pages(
 ) -> None:
     """Show alerts, why each exists, what the nights found, and the rules, in a browser, until Ctrl-C or SIGTERM.
 
-    Reads the lake, and new alerts from Kafka if it can be reached. Listens on this machine only; the address that is
-    printed holds a token, drawn at each start. In Airflow the same pages are behind its login.
+    An alert can be labelled there, in the name of whoever runs this. Reads the lake, and new alerts from Kafka if it
+    can be reached. Listens on this machine only; the address that is printed holds a token, drawn at each start. In
+    Airflow the same pages are behind its login.
     """
+    from nightjar.operations.labelling import send_labels
     from nightjar.operations.unarchived import OnKafka
     from nightjar.pages.application import application
     from nightjar.pages.lake_reader import LakeReader
@@ -34,7 +36,14 @@ def pages(
     reader = LakeReader(context.backfill(), lambda: OnKafka(context.settings))
     live = LiveAlerts(context.settings, context.streams)
     access = LocalAccess()
-    app = application(lambda: reader, lambda: live, access.guard, links={})
+    app = application(
+        lambda: reader,
+        lambda: live,
+        access.guard,
+        actor=access.actor,
+        send=lambda label: send_labels(context.settings, [label]),
+        links={},
+    )
     access.protect(app)
     with bound(port) as listening:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/?token={access.token}"

@@ -1,0 +1,66 @@
+"""What the user of a request may do besides looking, and that a form which does it came from a page of ours.
+
+How it works: each form carries a seal, which is made of the user's name and a secret of the server. A page of another
+site can send a form with the user's cookie, but cannot know the seal, because no browser lets it read our pages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+from fastapi import HTTPException, Request, status
+
+# Bytes of a form: a reason has at most 500 characters.
+_LONGEST = 16_384
+_FORM = "application/x-www-form-urlencoded"
+SEAL = "seal"
+
+
+@dataclass(frozen=True)
+class Acting:
+    """The user of a request. name: whose labels they are; None: a user who may only look. secret: of the server."""
+
+    name: str | None
+    secret: str = field(repr=False)
+
+    @property
+    def seal(self) -> str:
+        """What forms for this user carry."""
+        about = f"nightjar form of {self.name}".encode()
+        return hmac.new(self.secret.encode(), about, hashlib.sha256).hexdigest()
+
+    def refuse(self, form: dict[str, str]) -> str:
+        """The user's name, if the form may do something.
+
+        Raises:
+            HTTPException: 403, for a user who may only look, and for a form that is not from a page for this user.
+        """
+        if self.name is None:
+            raise HTTPException(status.HTTP_403_FORBIDDEN, "Your role may look, and change nothing.")
+        if not hmac.compare_digest(form.get(SEAL, "").encode(), self.seal.encode()):
+            why = "The form is not from a page that was made for you: open the page again."
+            raise HTTPException(status.HTTP_403_FORBIDDEN, why)
+        return self.name
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form, each once.
+
+    Raises:
+        HTTPException: it is no form, or too long.
+    """
+    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != _FORM:
+        raise HTTPException(status.HTTP_415_UNSUPPORTED_MEDIA_TYPE, "Only a form of the pages is taken.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LONGEST:
+            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "The form is too long.")
+    try:
+        fields = parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
+    except ValueError:  # a UnicodeDecodeError, too
+        raise HTTPException(status.HTTP_400_BAD_REQUEST, "The form cannot be read.") from None
+    return {name: values[-1] for name, values in fields.items()}
