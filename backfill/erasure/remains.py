@@ -55,8 +55,8 @@ def state_until(config: BackfillConfig, streams: Sequence[Stream], removal: Remo
     versions = rule_book(root, config.streams).ruleset.versions if delta.exists(root, RULE_STATUS) else ()
     for stream in streams:
         if (last := removal.last_events.get(stream.name)) is not None:
-            mine = (v.rule for v in versions if v.rule.stream == stream.name)
-            kept = max((widest(rule) for rule in mine), default=0) + stream.allowed_lateness
+            mine = (v for v in versions if v.rule.stream == stream.name)
+            kept = max((widest(version) for version in mine), default=0) + stream.allowed_lateness
             found[stream.name] = from_microseconds(after(microseconds(last), kept))
     return found
 

@@ -177,7 +177,7 @@ def _placed(events: pl.DataFrame, own_row: pl.DataFrame, subject: AlertSubject, 
     """The window, and how many events happened at the same time. own_row: the event, which another one with its id may
     displace among the events."""
     stream = subject.stream
-    since = subject.at - widest(shown.rule)
+    since = subject.at - widest(shown)
     near = events.drop(TARGET).filter(microseconds_of(stream) >= since)
     columns = [microseconds_of(stream).alias("at"), pl.col(stream.event_id).alias("id")]
     columns += [pl.col(stream.tiebreaker).alias("tie")] if stream.tiebreaker else []

@@ -287,5 +287,5 @@ class _Case:
             if came is not None and came >= cut:
                 yield "The version that applies came after the last night; `nightjar backfill --pending` judges again."
         first = self.coverage.first
-        if first is not None and self.subject.at - widest(self.subject.version.rule) < microseconds_of_day(first):
+        if first is not None and self.subject.at - widest(self.subject.version) < microseconds_of_day(first):
             yield f"The lake has arrivals since {day_text(first)} only, and its window begins before."

@@ -46,7 +46,7 @@ class Forgotten:
     def of(cls, root: AnyPath, versions: Iterable[RuleVersion]) -> Forgotten:
         """What the lake has."""
         named = {
-            (v.rule.id, v.version): (group_by_name(v.rule.group_by), widest(v.rule), v.rule.mute is not None)
+            (v.rule.id, v.version): (group_by_name(v.rule.group_by), widest(v), v.rule.mute is not None)
             for v in versions
         }
         if not delta.exists(root, FORGOTTEN):

@@ -86,7 +86,7 @@ def _live(versions: Sequence[tuple[int, RuleVersion]], allowed_lateness: int) ->
         ends = [settled[rule.id]] if rule.id in settled else []
         ends += [after[-1][0]] if after else []
         if rule.state is not State.RETIRED:
-            kept = max(unfolded(rule), allowed_lateness) if folds(rule) else unfolded(rule)
+            kept = max(unfolded(version), allowed_lateness) if folds(rule) else unfolded(version)
             found.append((kept, arrival, min(ends, default=None)))
         settled[rule.id] = min(max(arrival, version.effective + allowed_lateness), settled.get(rule.id, 1 << 63))
         after.append((arrival, version.effective))

@@ -92,7 +92,7 @@ def group_bys(
         if displaced <= since or version.effective > until or not rule.state.is_evaluated:
             continue
         if set(groups) <= set(rule.group_by):
-            reach[rule.group_by] = max(widest(rule), reach.get(rule.group_by, 0))
+            reach[rule.group_by] = max(widest(version), reach.get(rule.group_by, 0))
             muting |= {rule.group_by} if rule.mute else set()
     return [GroupBy(fields, reach[fields], fields in muting) for fields in sorted(reach)]
 

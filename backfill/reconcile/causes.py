@@ -41,6 +41,7 @@ from nightjar.rules.asking import tables_asked
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.store import ARRIVAL, LATE
 from nightjar.rules.engine.table_rows import EVERY, TableRows
+from nightjar.rules.retention import named_by
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import INSTANT
 from nightjar.rules.versions import RuleSet, RuleVersion
@@ -128,13 +129,14 @@ class CauseFinder:
             return Cause.REFERENCE_CHANGED
         # where a version has displaced another in the past, the alerts of both are announced
         in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
-        came = None if in_force is None else self._published.get((rule_id, in_force.version))
-        came_at = None if came is None else came.arrival
+        came = [] if in_force is None else self._known_of(in_force, row["at"])
+        came_at = max((known.arrival for known in came), default=None)
         behind = came_at is not None and window.arrival is not None and window.arrival <= came_at
         if behind and window.arrival != came_at:
             return Cause.RULE_PROPAGATION
-        published = self._published.get((rule_id, number))
-        if window.before_state or (published is not None and window.starts < published.history_since):
+        announced = next((v for v in self._versions[rule_id] if v.version == number), None)
+        published = [] if announced is None else self._known_of(announced, row["at"])
+        if window.before_state or any(window.starts < known.history_since for known in published):
             return Cause.COLD_START
         if behind:  # they arrived together, and their order is unknown
             return Cause.RULE_PROPAGATION
@@ -151,12 +153,13 @@ class CauseFinder:
 
     @cached_property
     def _asked(self) -> dict[str, frozenset[tuple[str, str]]]:
-        """The fields and tables that a rule's versions ask, by its id."""
+        """The fields and tables that a rule's versions ask, and those that they count, by its id."""
         if self._tables is None:
             return {}
+        every = {rule_id: [each.rule for v in of for each in (v, *v.named)] for rule_id, of in self._versions.items()}
         return {
-            rule_id: frozenset[tuple[str, str]]().union(*(tables_asked(version.rule, self._stream) for version in of))
-            for rule_id, of in self._versions.items()
+            rule_id: frozenset[tuple[str, str]]().union(*(tables_asked(rule, self._stream) for rule in rules))
+            for rule_id, rules in every.items()
         }
 
     def _was_changed(self, asked: Collection[tuple[str, str]], window: _Window, at: int) -> bool:
@@ -175,6 +178,11 @@ class CauseFinder:
         """By the changes of tables that had arrived when an event did: alert id to measures."""
         alerts = canonical(self._replay(self._ruleset, self._events, None))
         return dict(alerts.select("alert_id", "measures").iter_rows())
+
+    def _known_of(self, version: RuleVersion, at: int) -> list[VersionHistory]:
+        """What is known of a version, and of those whose violations it counts that events up to `at` (µs) saw."""
+        named = (other for versions in named_by(version).values() for other in versions if other.effective <= at)
+        return [self._published[v.key] for v in (version, *named) if v.key in self._published]
 
     @cached_property
     def _replayed_by_then(self) -> list[dict[str, str]]:

@@ -44,6 +44,8 @@ class Construct:
     rule: Rule
     control: Rule
     goal: float | None = None
+    beside: Rule | None = None
+    """A rule that runs on both sides."""
 
 
 def where(condition: str) -> Rule:
@@ -97,6 +99,12 @@ CONSTRUCTS = (
     ),
     Construct("where of measures", looking_at("seen > {n}"), looking_at("amount > {n}")),
     Construct(
+        "over_alerts",
+        measured(count="*", over_alerts=["large"], where="amount > {n}"),
+        counted(where="amount > 100 AND amount > {n}"),
+        beside={"id": "large", "when": "amount > 100"},
+    ),
+    Construct(
         "values",
         measured(values="terminal_id") | {"when": "amount > 199.{n}"},
         measured(count_distinct="terminal_id") | {"when": "amount > 199.{n}"},
@@ -146,10 +154,11 @@ def events_of(count: int) -> pa.Table:
     return table
 
 
-def ruleset(rule: Rule, stream: Stream, count: int = 1) -> RuleSet:
-    """This many copies of a rule, each with its own number."""
+def ruleset(rule: Rule, stream: Stream, beside: Rule | None, count: int = 1) -> RuleSet:
+    """This many copies of a rule, each with its own number, and another rule."""
     common = {"stream": stream.name, "group_by": ["customer_id"]}
-    made = [{"id": f"rule-{n}", **common, **_numbered(rule, str(n))} for n in range(1, count + 1)]
+    made = [] if beside is None else [{**common, **beside}]
+    made += [{"id": f"rule-{n}", **common, **_numbered(rule, str(n))} for n in range(1, count + 1)]
     return RuleSet.of([parse_rule(each, {stream.name: stream}) for each in made], 0)
 
 
@@ -162,7 +171,7 @@ def _numbered(value: Any, number: str) -> Any:
 def measure(construct: Construct, stream: Stream, events: pa.Table, rules: int, repeats: int) -> bool:
     """Measure a construct in turns with its control; returns whether its goal is met."""
     sides = [construct.rule, construct.control]
-    one, many = [ruleset(side, stream) for side in sides], [ruleset(side, stream, rules) for side in sides]
+    one, many = ([ruleset(side, stream, construct.beside, count) for side in sides] for count in (1, rules))
     tail, many_tail = events.num_rows - BATCHES * BATCH, MANY_BATCHES * MANY_BATCH
     recent = events.slice(0, min(events.num_rows, 50_000 + many_tail))
     ways = (

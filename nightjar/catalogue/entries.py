@@ -20,7 +20,7 @@ from nightjar.rules.lateness import SHIPPED
 from nightjar.rules.measures import fields_under, steps_under
 from nightjar.rules.model import Rule, parse_rule, rule_to_mapping
 from nightjar.rules.names import did_you_mean
-from nightjar.rules.retention import folds, unfolded
+from nightjar.rules.retention import folds, own_unfolded
 from nightjar.rules.streams import Stream, streams_from_mapping
 
 FOLDER = Path(__file__).resolve().parent
@@ -114,7 +114,7 @@ class Entry:
     @property
     def retention(self) -> str:
         """What the job keeps for the rule, in a sentence."""
-        length = unfolded(self.rule)
+        length = own_unfolded(self.rule)
         parts = [f"the stream's events of {format_duration(length)}"] if length else []
         parts += ["a row per group and step for windows with a resolution"] if folds(self.rule) else []
         return f"The job keeps {', and '.join(parts)}."

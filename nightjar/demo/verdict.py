@@ -131,7 +131,7 @@ class _Lateness:
         group_by = version.rule.group_by
         times = self._by_group(group_by).get(tuple(event[name] for name in group_by), [])
         at = microseconds(event[self._stream.event_time])
-        first = bisect_left(times, at - widest(version.rule))
+        first = bisect_left(times, at - widest(version))
         return LATE_IN_WINDOW if first < len(times) and times[first] <= at else None
 
     def _by_group(self, group_by: tuple[str, ...]) -> dict[tuple[Any, ...], list[int]]:

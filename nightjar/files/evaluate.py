@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nightjar.rules.errors import SettingsError
+from nightjar.rules.errors import RuleError, SettingsError
 from nightjar.rules.model import Rule
+from nightjar.rules.over_alerts import problems
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP
 from nightjar.rules.truth import RESULT_SCHEMA, Truth
@@ -20,8 +21,12 @@ def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table) -> Truth:
     A rule applies from its `effective` time on, or from the beginning. events: see `Truth`.
 
     Raises:
+        RuleError: a rule names another one that is not among them.
         EvaluationError: a measure's exact value is out of the range of its type.
     """
+    rules = [*rules]
+    if found := [problem for rule in rules for problem in problems(rule, rules, among="evaluated")]:
+        raise RuleError(found, where="the rules")
     truth = Truth(stream, RuleSet.of(rules, MIN_TIMESTAMP), events)
     truth.refuse_failures()
     return truth

@@ -133,4 +133,4 @@ def _widest_window(config: BackfillConfig) -> int:
     if not delta.exists(config.lake.root, RULE_STATUS):
         return 0
     versions = rule_book(config.lake.root, config.streams).ruleset.versions
-    return max((widest(version.rule) for version in versions if version.rule.state.is_evaluated), default=0)
+    return max((widest(version) for version in versions if version.rule.state.is_evaluated), default=0)

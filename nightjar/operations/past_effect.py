@@ -97,7 +97,7 @@ def past_effect(
     before = [v for v in known.of_rule(made.rule.id) if v.version < made.version and v.effective != NOT_YET]
     since = max(made.effective, _nights_go_back_to(root, streams, now, pending_days), MIN_TIMESTAMP)
     earlier, all_of_them = RuleSet(tuple(before)), RuleSet((*before, made))
-    total, events = _newest(root, stream, since, max(widest(each.rule) for each in all_of_them.versions), most)
+    total, events = _newest(root, stream, since, max(widest(each) for each in all_of_them.versions), most)
     judged = events.get_column(stream.event_time).dt.epoch("us") >= since
     rows = as_declared(events.to_arrow(), stream)
     tables, places = lake_rows(root, stream), judged.arg_true().to_numpy()

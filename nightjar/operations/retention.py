@@ -12,6 +12,8 @@ from nightjar.rules.errors import Problem, RuleError, SettingsError
 from nightjar.rules.model import Rule
 from nightjar.rules.retention import retained, too_much
 from nightjar.rules.streams import Stream, stream_named
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.rules.versions import RuleSet
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,16 @@ def estimates(
     found: dict[str, Estimate] = {}
     problems: list[Problem] = []
     rates: dict[str, float | None] = dict(given)
-    for rule in rules:
+    for version in RuleSet.of(rules, MIN_TIMESTAMP).versions:
+        rule = version.rule
         if rule.stream not in rates:
             rates[rule.stream] = events_per_day(settings.lake, streams[rule.stream])
         rate = rates[rule.stream]
         if rate is None or not rule.aggregates or not rule.state.is_evaluated:
             continue
-        if (problem := too_much(rule, rate, settings.max_retained_events)) is not None:
+        if (problem := too_much(version, rate, settings.max_retained_events)) is not None:
             problems.append(Problem(f"rule {rule.id}, measures", problem.found, problem.message, problem.remedy))
-        found[rule.id] = Estimate(rate, retained(rule, rate))
+        found[rule.id] = Estimate(rate, retained(version, rate))
     if problems:
         raise RuleError(problems, where=where)
     return found

@@ -58,6 +58,9 @@ _EXAMPLES = {
     "reset_after_alert": "Write true or false",
     "description": "Write text, at most 4096 characters",
     "action": "Write action: {restrict: block_customer, for: 24h}",
+    "score": "Write a whole number of points, as in score: 40",
+    "tags": "List names, as in [velocity]: lower-case letters, digits, '.', '_' and '-'",
+    "over_alerts": "List rules and tags, as in [card-velocity, tag:geo]",
     "mute": "Write a length of time, as in mute: 30m",
     "revisions": "Write values or verdict",
     "author": "Write one line of text, at most 100 characters",
@@ -266,6 +269,9 @@ class _Check:
         if other.function.spec.is_list:
             what = f"looks at {name!r}, a list of values, which only the alert shows"
             return what, "Compare a count_distinct of the same field"
+        if other.over_alerts or measure.over_alerts:
+            what = f"looks at {name!r}, which does not go with over_alerts"
+            return what, "Compare both in when, or name fields only"
         if other.resolution is not None or measure.resolution is not None:
             what = f"looks at {name!r}, which does not go with a resolution: folded events cannot be looked at again"
             return what, "Leave resolution out of both"
@@ -337,7 +343,7 @@ class _Check:
         for function in Function:
             for step in steps_under(function, body.get(function.value)):
                 self.predicate(f"{place}.{function}", step, stream.columns)
-            for field in fields_under(function, body.get(function.value)):
+            for field in fields_under(function, body.get(function.value)) if "over_alerts" not in body else ():
                 self.result(f"{place}.{function}", function, field, stream)
         self.fields(f"{place}.per", body.get("per"), stream)
         self.predicate(f"{place}.where", body.get("where"), stream.columns)

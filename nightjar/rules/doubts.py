@@ -29,7 +29,7 @@ def doubts(rule: Rule, stream: Stream) -> list[Problem]:
         if measure.function.spec.counts:
             excluding = measure.excluding_current or measure.delay
             every = measure.function.spec.takes_rows and measure.field is None
-            every = every and measure.where is None and not excluding
+            every = every and measure.where is None and not (excluding or measure.over_alerts)
             least[name] = int(every)  # the current event counts itself
     of_both = impossible_parts([rule.when, *([] if rule.where is None else [rule.where])], kinds, least)
     known = {problem.message for problem in found}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from nightjar.rules.calendars import Calendar
 from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
 from nightjar.rules.errors import shortened
 from nightjar.rules.functions import WHOLE, Function
+from nightjar.rules.names import RULE_ID, TAG
 from nightjar.rules.predicates.zones import is_zone
 
 # A group's state is kept for its widest window; a year and a month covers any yearly question.
@@ -32,6 +34,12 @@ MAX_LISTED = 100
 # The steps of a sequence.
 MIN_STEPS = 2
 MAX_STEPS = 8
+# Rules and tags that one measure over alerts names.
+MAX_NAMED = 64
+_NAMED = re.compile(f"({TAG})?{RULE_ID}")
+# What a measure over alerts may be.
+_OF_ALERTS = {Function.COUNT: "*", Function.SUM: "score", Function.COUNT_DISTINCT: "rule"}
+_OF_ALERTS_WRITTEN = 'count: "*", sum: score or count_distinct: rule'
 # The functions that may have a resolution, and those that take `*`.
 _FOLDING = [function for function in Function if function.spec.family is not None]
 # Of a measure what stands under its function.
@@ -52,11 +60,13 @@ _APART = {
     ("resolution", "per"): f"does not go with per, {_SINGLE_EVENTS}",
     ("resolution", "delay"): "does not go with delay, whose window ends within a step",
     ("resolution", "excluding_start"): "does not go with excluding_start, as its window begins with a whole step",
+    ("over_alerts", "episode"): "does not go with an episode. Write over: 1d",
+    ("over_alerts", "resolution"): "does not go with resolution, as folded events are not evaluated again",
 }
 
 
 class Measure(BaseModel):
-    """One measure. `field` is None for `count: "*"`, and for a sequence, whose conditions are `steps`.
+    """One measure. `field` is None for `count: "*"`, for a sequence, whose conditions are `steps`, and over alerts.
 
     `share` is that of a percentile, in parts of WHOLE.
 
@@ -141,6 +151,15 @@ class Measure(BaseModel):
             "`delay`, `excluding_start`, `episode` or `calendar`."
         ),
     ] = None
+    over_alerts: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=MAX_NAMED,
+            description="`[card-velocity, tag:geo]`: the measure is over the violations of these rules, and of those "
+            f"with these tags, instead of over events; at most {MAX_NAMED}. They have the rule's stream and group-by. "
+            f"For {_OF_ALERTS_WRITTEN}; not with `episode` or `resolution`.",
+        ),
+    ] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -164,7 +183,10 @@ class Measure(BaseModel):
         steps: tuple[str, ...] = ()
         if Function(named[0]).spec.takes_p:
             field, share = _of_share(named[0], field)
-        if Function(named[0]).spec.takes_conditions:
+        if "over_alerts" in written:
+            _refuse_over_alerts(named[0], field)
+            field = None
+        elif Function(named[0]).spec.takes_conditions:
             field, steps = None, _steps(named[0], field)
         elif field == "*":
             if not Function(named[0]).spec.takes_rows:
@@ -216,7 +238,20 @@ class Measure(BaseModel):
             raise ValueError("is of a window with over. Leave it out")
         return excluding
 
-    @field_validator("delay", "excluding_current", "since", "resolution")
+    @field_validator("over_alerts")
+    @classmethod
+    def _naming(cls, named: tuple[str, ...]) -> tuple[str, ...]:
+        if not named:
+            raise ValueError("is empty. Name rules or tags, as in [card-velocity, tag:geo]")
+        for each in named:
+            if _NAMED.fullmatch(each) is None:
+                what = f"names {shortened(each, 60)!r}, which is neither the id of a rule nor a tag"
+                raise ValueError(f"{what}. Write them as in [card-velocity, tag:geo]")
+        if len(set(named)) < len(named):
+            raise ValueError("names a rule or tag twice. Name each once")
+        return named
+
+    @field_validator("delay", "excluding_current", "since", "resolution", "over_alerts")
     @classmethod
     def _together(cls, value: Any, info: ValidationInfo) -> Any:
         for (option, other), why in _APART.items():
@@ -263,6 +298,11 @@ class Measure(BaseModel):
         return resolution
 
     @property
+    def is_of_scores(self) -> bool:
+        """Whether it adds up scores of rules."""
+        return bool(self.over_alerts) and self.function is Function.SUM
+
+    @property
     def length(self) -> int:
         """The length of its window or episode, of a calendar the longest, µs."""
         if self.calendar is not None:
@@ -279,6 +319,8 @@ class Measure(BaseModel):
     @model_serializer
     def _written_form(self) -> dict[str, Any]:
         of: Any = [*self.steps] if self.steps else "*" if self.field is None else self.field
+        if self.over_alerts:
+            of = _OF_ALERTS[self.function]
         if self.share is not None:
             percent, rest = divmod(self.share, WHOLE // 100)
             of = {"of": of, "p": self.share * 100 / WHOLE if rest else percent}
@@ -305,6 +347,8 @@ class Measure(BaseModel):
             written["since"] = self.since
         if self.resolution is not None:
             written["resolution"] = format_duration(self.resolution)
+        if self.over_alerts:
+            written["over_alerts"] = list(self.over_alerts)
         return written
 
 
@@ -340,6 +384,13 @@ def _steps(function: str, written: Any) -> tuple[str, ...]:
     what = f"has {len(written)} steps" if is_list else f"of {shortened(repr(written), 60)} has no meaning"
     example = "[\"status = 'FAIL'\", \"status = 'SUCCESS'\"]"
     raise ValueError(f"{function} {what}. Write {MIN_STEPS} to {MAX_STEPS} conditions, as in {example}")
+
+
+def _refuse_over_alerts(function: str, written: Any) -> None:
+    """Refuse what no measure over alerts may be."""
+    if written != _OF_ALERTS.get(Function(function)):
+        what = f"{function} of {shortened(repr(written), 60)} is not possible over alerts"
+        raise ValueError(f"{what}. Write {_OF_ALERTS_WRITTEN}")
 
 
 def steps_under(function: Function, written: Any) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from nightjar.rules.errors import DeclarationError, Problem, RuleError, printabl
 from nightjar.rules.functions import result_type
 from nightjar.rules.measures import MAX_FIELDS, Measure
 from nightjar.rules.names import RULE_ID, named_in
+from nightjar.rules.over_alerts import problems as misnamed
 from nightjar.rules.predicates import compile_value
 from nightjar.rules.states import Revisions, Severity, State
 from nightjar.rules.streams import Stream
@@ -48,6 +50,10 @@ MAX_AUTHOR = 100
 MAX_REASON = 500
 # Keys of a rule that describe the origin of a version; publishing a rule again with only these changed has no effect.
 PROVENANCE = ("author", "reason")
+
+# So that no sum of scores of any window leaves 64 bits.
+MAX_SCORE = 1_000_000
+MAX_TAGS = 16
 
 # Alerts are muted within a date.
 MAX_MUTE = MICROSECONDS["d"]
@@ -134,6 +140,20 @@ class Rule(BaseModel):
     severity: Annotated[Severity, Field(description="`low`, `medium`, `high` or `critical`; part of the alert.")] = (
         Severity.MEDIUM
     )
+    score: Annotated[
+        Annotated[int, Field(strict=True, ge=-MAX_SCORE, le=MAX_SCORE)] | None,
+        Field(
+            description="The points of a violation, for measures of other rules with `sum: score` and `over_alerts`: a "
+            f"whole number, at most {MAX_SCORE:,}. It may be negative. Without it a violation has none."
+        ),
+    ] = None
+    tags: Annotated[
+        tuple[Annotated[StrictStr, Field(pattern=f"^{RULE_ID}$")], ...],
+        Field(
+            max_length=MAX_TAGS,
+            description=f"Names by which measures of other rules find this one, as in `tag:geo`; at most {MAX_TAGS}.",
+        ),
+    ] = ()
     description: Annotated[
         StrictStr,
         Field(
@@ -220,6 +240,11 @@ class Rule(BaseModel):
     def aggregates(self) -> dict[str, Measure]:
         """The measures over windows, by name."""
         return {name: measure for name, measure in self.measures.items() if isinstance(measure, Measure)}
+
+    @property
+    def over_alerts(self) -> dict[str, Measure]:
+        """Those of them that are over violations of other rules (S23)."""
+        return {name: measure for name, measure in self.aggregates.items() if measure.over_alerts}
 
     @property
     def computed(self) -> dict[str, str]:
@@ -318,11 +343,13 @@ def rules_of(written_rules: Iterable[Any], streams: Mapping[str, Stream], *, whe
         if any(rule.id == other.id for other in rules):
             problems.append(Problem(f"{place}, id", rule.id, "is used by two rules", "Give each rule an id of its own"))
         rules.append(rule)
+    for rule in rules:
+        problems += [replace(found, place=f"rule {rule.id}, {found.place}") for found in misnamed(rule, rules)]
     if problems:
         raise RuleError(problems, where=where)
     if not rules:
         raise refusal("holds no rule", "Write one, a list of them, or rules: [...]", where)
-    return rules
+    return sorted(rules, key=lambda rule: bool(rule.over_alerts))  # each after those that it names
 
 
 def measure_types(rule: Rule, stream: Stream) -> dict[str, FieldType]:

@@ -10,6 +10,8 @@ from itertools import islice
 # Patterns: of the name of a field or measure, and of the id of a rule or the name of a restriction.
 IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
 RULE_ID = r"[a-z0-9][a-z0-9._-]{0,99}"
+# What stands before a tag where a rule may be named too.
+TAG = "tag:"
 
 # Keywords of predicates: a field of this name could never be used in one.
 RESERVED_WORDS = frozenset(

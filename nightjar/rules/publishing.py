@@ -12,8 +12,9 @@ from nightjar.rules.errors import Problem, RuleError, shortened
 from nightjar.rules.foreign import DEFAULT_FORMS, Forms, MessageError, Reading, read_message
 from nightjar.rules.model import PROVENANCE, Rule, State, parse_rule, rule_to_mapping
 from nightjar.rules.names import did_you_mean
+from nightjar.rules.over_alerts import refuse_misnamed
 from nightjar.rules.streams import Stream
-from nightjar.rules.versions import Approval, Primed, Published, RuleVersion, Superseded, next_version
+from nightjar.rules.versions import Approval, Primed, Published, RuleVersion, Superseded, next_version, with_named
 
 
 class Answer(StrEnum):
@@ -89,7 +90,9 @@ def judge(
         earlier = known.of_rule(rule.id)
         if earlier and earlier[-1].rule == rule:
             return None, _status(earlier[-1], reading.notes)
-        made = next_version(earlier, rule, arrival, activation_delay)
+        if "control" not in written:
+            refuse_misnamed(rule, known)
+        made = with_named(next_version(earlier, rule, arrival, activation_delay), known)
         if approvals:
             made = proposed(made)
     except RuleError as refusal:

@@ -8,20 +8,46 @@ from nightjar.rules.durations import MICROSECONDS, format_duration
 from nightjar.rules.errors import Problem
 from nightjar.rules.measures import RESET_REACH
 from nightjar.rules.model import Rule
+from nightjar.rules.over_alerts import counted
+from nightjar.rules.versions import NOT_YET, RuleVersion, by_rule, living
 
 
-def widest(rule: Rule) -> int:
+def widest(version: RuleVersion) -> int:
     """How long before an event those may lie that the rule's measures at it depend on, in µs: the longest window, a
-    multiple of an episode (S12.4), or a multiple of these where the rule starts again after alerts (S13.4). 0 without
-    measures."""
+    multiple of an episode (S12.4), or a multiple of these where the rule starts again after alerts (S13.4), and before
+    that what the rules depend on whose alerts it looks at (S23.4). 0 without measures."""
+    return own(version.rule) + _of_named(version)
+
+
+def unfolded(version: RuleVersion) -> int:
+    """The same without measures that have a resolution, of which rows are folded (S14.3)."""
+    return own_unfolded(version.rule) + _of_named(version)
+
+
+def own(rule: Rule) -> int:
+    """As `widest`, without what the rules depend on whose alerts it looks at."""
     return window(rule) * (RESET_REACH if rule.reset_after_alert else 1)
 
 
-def unfolded(rule: Rule) -> int:
-    """The same without measures that have a resolution, of which rows are folded (S14.3)."""
+def own_unfolded(rule: Rule) -> int:
+    """As `unfolded`, without what the rules depend on whose alerts it looks at."""
     reaches, aggregates = reaches_of(rule), rule.aggregates
     widest_of_rows = max((reach for name, reach in reaches.items() if not aggregates[name].resolution), default=0)
     return widest_of_rows * (RESET_REACH if rule.reset_after_alert else 1)
+
+
+def named_by(version: RuleVersion, since: int | None = None) -> dict[str, tuple[RuleVersion, ...]]:
+    """By rule, the versions of the rules whose alerts a version looks at that apply to some event in a window at an
+    event from `since` (µs) on, or from when it takes effect; in the order of publication."""
+    begin = max(version.effective, version.effective if since is None else since) - own(version.rule)
+    begins = None if version.effective == NOT_YET else begin
+    return {rule_id: living(versions, begins) for rule_id, versions in by_rule(version.named).items()}
+
+
+def _of_named(version: RuleVersion) -> int:
+    """How long before an event those may lie that the rules depend on whose alerts it looks at."""
+    named = (each for versions in named_by(version).values() for each in versions)
+    return max((own(each.rule) for each in named if counted(version.rule, each.rule)), default=0)
 
 
 def folds(rule: Rule) -> bool:
@@ -44,23 +70,24 @@ def reaches_of(rule: Rule) -> dict[str, int]:
     }
 
 
-def retained(rule: Rule, events_per_day: float) -> int:
+def retained(version: RuleVersion, events_per_day: float) -> int:
     """Events that the job retains for the rule at this rate of its stream: those of its widest window of events, and
     where measures have a resolution the steps of one group.
 
     Of events an upper bound: `where` does not count, since the job retains all events of a stream for any of its rules.
     Of steps a lower one: how many groups there are is not known.
     """
-    steps = (math.ceil(m.reach / m.resolution) for m in rule.aggregates.values() if m.resolution)
-    return math.ceil(events_per_day * unfolded(rule) / MICROSECONDS["d"]) + max(steps, default=0)
+    measures = version.rule.aggregates.values()
+    steps = (math.ceil(m.reach / m.resolution) for m in measures if m.resolution)
+    return math.ceil(events_per_day * unfolded(version) / MICROSECONDS["d"]) + max(steps, default=0)
 
 
-def too_much(rule: Rule, events_per_day: float, most: int) -> Problem | None:
+def too_much(version: RuleVersion, events_per_day: float, most: int) -> Problem | None:
     """The problem of a rule that would retain more than `most` events; None if it retains fewer."""
-    found, length = retained(rule, events_per_day), format_duration(unfolded(rule))
+    found, length = retained(version, events_per_day), format_duration(unfolded(version))
     if found <= most:
         return None
-    figures = f"{events_per_day:,.0f} events a day on {rule.stream} x {length}"
+    figures = f"{events_per_day:,.0f} events a day on {version.rule.stream} x {length}"
     return Problem(
         "measures",
         length,

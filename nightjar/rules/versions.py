@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from nightjar.rules.errors import Problem, RuleError
+from nightjar.rules.over_alerts import counted
 from nightjar.rules.states import State
 from nightjar.rules.timestamps import after, microseconds
 
@@ -40,6 +41,9 @@ class RuleVersion:
     """Whether it waits for approval (see `nightjar.rules.approval`), and so belongs to no RuleSet."""
     approval: Approval | None = None
     """None where none was asked for."""
+    named: tuple[RuleVersion, ...] = ()
+    """Of a rule with measures over alerts all known versions of the rules whose violations it may count (S23), of each
+    rule in the order of publication: a version means the same in whatever RuleSet it is."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -121,11 +125,74 @@ def overtaken(versions: tuple[RuleVersion, ...]) -> list[tuple[RuleVersion, Supe
     return [(version, Superseded(later.version, None)) for version, later in pairwise(versions) if version.is_proposed]
 
 
+def _with_named(version: RuleVersion, versions: Iterable[RuleVersion]) -> RuleVersion:
+    """The version with those of the versions that it may count, beside those that it has."""
+    if not version.rule.over_alerts:
+        return version
+    named = {other.key: other for other in version.named}
+    rules = {other.rule.id for other in versions if counted(version.rule, other.rule)}
+    # all versions of such a rule: where another one applies, those do not
+    named |= {other.key: other for other in versions if other.rule.id in rules and other.rule.id != version.rule.id}
+    ordered = tuple(replace(named[key], named=()) if named[key].named else named[key] for key in sorted(named))
+    return version if ordered == version.named else replace(version, named=ordered)
+
+
+def with_named(version: RuleVersion, known: Published) -> RuleVersion:
+    """The version, and where it has measures over alerts what it may count of what has been published."""
+    if not version.rule.over_alerts:
+        return version
+    every = (known.of_rule(rule_id) for rule_id in known.rule_ids)
+    return _with_named(version, [other for of_rule in every for other in of_rule if not other.is_proposed])
+
+
+def naming(version: RuleVersion, ruleset: RuleSet) -> list[RuleVersion]:
+    """The newest versions of the rules that count its violations, as they are with it (S23.4)."""
+    after = RuleSet((*(known for known in ruleset.versions if known.key != version.key), version))
+    newest = {known.rule.id: known for known in after.versions}
+    return [
+        known
+        for known in newest.values()
+        if known.rule.state.is_evaluated and any(other.key == version.key for other in known.named)
+    ]
+
+
+def living(versions: Sequence[RuleVersion], since: int | None) -> tuple[RuleVersion, ...]:
+    """Of a rule's versions, in the order of publication, those that apply to some event time at or after `since` (µs;
+    None: ever): those not replaced by then.
+
+    One that waits for its effective time may still get one before those of later versions.
+    """
+    kept: list[RuleVersion] = []
+    earliest_later = None
+    for version in reversed(versions):
+        replaced = earliest_later is not None and (
+            earliest_later <= version.effective < NOT_YET or (since is not None and earliest_later <= since)
+        )
+        if not replaced:
+            kept.append(version)
+        if earliest_later is None or version.effective < earliest_later:
+            earliest_later = version.effective
+    return tuple(reversed(kept))
+
+
+def by_rule(versions: Iterable[RuleVersion]) -> dict[str, list[RuleVersion]]:
+    """The versions of each rule, in their order."""
+    found: dict[str, list[RuleVersion]] = {}
+    for version in versions:
+        found.setdefault(version.rule.id, []).append(version)
+    return found
+
+
 @dataclass(frozen=True)
 class RuleSet:
     """Every version of every rule, in order of publication. Pausing or retiring a rule is a version like any other."""
 
     versions: tuple[RuleVersion, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(version.rule.over_alerts for version in self.versions):
+            found = tuple(_with_named(version, self.versions) for version in self.versions)
+            object.__setattr__(self, "versions", found)
 
     def publish(self, rule: Rule, arrival_us: int, activation_delay_us: int = 0) -> RuleSet:
         """This set and one more version; raises as `next_version` does."""
@@ -157,10 +224,7 @@ class RuleSet:
 
     @cached_property
     def _by_rule(self) -> dict[str, tuple[RuleVersion, ...]]:
-        found: dict[str, list[RuleVersion]] = {}
-        for known in self.versions:
-            found.setdefault(known.rule.id, []).append(known)
-        return {rule_id: tuple(versions) for rule_id, versions in found.items()}
+        return {rule_id: tuple(versions) for rule_id, versions in by_rule(self.versions).items()}
 
     @classmethod
     def of(cls, rules: Iterable[Rule], arrival_us: int) -> RuleSet:

@@ -27,12 +27,11 @@ from nightjar.contracts.rule_status import answer_record, fold
 from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.rules.errors import Problem
 from nightjar.rules.foreign import DEFAULT_FORMS, Forms
-from nightjar.rules.model import Rule
 from nightjar.rules.publishing import Answer, Status, judge, overtaken_status
 from nightjar.rules.retention import too_much
 from nightjar.rules.rulebook import Record, RuleBook, ShuffleKey
 from nightjar.rules.timestamps import after, microseconds
-from nightjar.rules.versions import NOT_YET, RuleVersion, overtaken
+from nightjar.rules.versions import NOT_YET, RuleVersion, naming, overtaken
 from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.driver.endings import Endings
 from nightjar.streaming.driver.engine_link import EngineLink
@@ -66,7 +65,7 @@ def answer_to(
     *,
     forms: Forms = DEFAULT_FORMS,
     approvals: int = 0,
-    too_much: Callable[[Rule], Problem | None] = lambda _: None,
+    too_much: Callable[[RuleVersion], Problem | None] = lambda _: None,
     history: History = AS_IT_IS,
 ) -> tuple[str, dict[str, Any]]:
     """(key, value) of the answer to the next message of `rules`.
@@ -82,7 +81,7 @@ def answer_to(
     if made is None:
         waits = status.effective == NOT_YET  # it repeats a version that waits
         return answer_record(replace(status, effective=None) if waits else status, about)
-    if made.rule.state.is_evaluated and (problem := too_much(made.rule)) is not None:
+    if made.rule.state.is_evaluated and (problem := too_much(made)) is not None:
         return answer_record(Status(Answer.REJECTED, made.rule.id, reasons=(str(problem),)), about)
     if made.is_proposed:
         return answer_record(status, about, made.rule)
@@ -90,7 +89,7 @@ def answer_to(
     if key not in shuffle_keys and made.rule.state.is_evaluated:
         wait = f"no shuffle key serves group_by {list(made.rule.group_by)} yet: it takes effect once one does"
     elif made.rule.state.is_evaluated:
-        wait = history.lacking(made, key)
+        wait = history.lacking(made, key, naming(made, book.ruleset))
     if wait is not None:
         status = replace(status, effective=None, reasons=(*status.reasons, wait))
     return answer_record(status, about, made.rule, key, _lateness(book, made))
@@ -310,7 +309,7 @@ class Answering:
         key = self._shuffle_key_of(version)
         if key not in self._shuffle_keys:
             return
-        ready = self._history.find(version, key, is_known=is_known)
+        ready = self._history.find(version, key, naming(version, self.book.ruleset), is_known=is_known)
         if ready is None:
             return
         producers = self._config.arrival == "producer"
@@ -381,8 +380,8 @@ class Answering:
             history=self._history,
         )
 
-    def _too_much(self, rule: Rule) -> Problem | None:
-        return too_much(rule, self._events_per_day(rule.stream), self._config.max_retained_events)
+    def _too_much(self, version: RuleVersion) -> Problem | None:
+        return too_much(version, self._events_per_day(version.rule.stream), self._config.max_retained_events)
 
     def _send(self, key: str, value: dict[str, Any], arrival: int) -> None:
         """Send an answer and read on until it is read back. arrival: µs, its time stamp where producers give them."""

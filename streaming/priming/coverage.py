@@ -62,11 +62,14 @@ class Needs:
         return Since(time - self.rows, steps)
 
 
-def needs_of(version: RuleVersion, stream: Stream) -> Needs:
-    """What a version needs. Where a measure has a resolution, so long as events may come that count for it (S14.4)."""
+def needs_of(version: RuleVersion, stream: Stream, naming: Iterable[RuleVersion] = ()) -> Needs:
+    """What a version needs, and those that count its violations.
+
+    Where a measure has a resolution, so long as events may come that count for it (S14.4).
+    """
     plan = compile_plan(stream, RuleSet((replace(version, effective=0),)), None)
     steps = {fold: reach for group in plan.groups for fold, reach in group.folds.items()}
-    rows = unfolded(version.rule)
+    rows = max(map(unfolded, (version, *naming)))
     return Needs(max(rows, stream.allowed_lateness) if steps else rows, steps)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,21 +20,26 @@ class Ready:
 class History(Protocol):
     """Looks up, and provides, the history of versions."""
 
-    def lacking(self, version: RuleVersion, key: ShuffleKey) -> str | None:
-        """Why a version has to wait for history that its shuffle key lacks, for a person; None if it need not wait."""
+    def lacking(self, version: RuleVersion, key: ShuffleKey, naming: Sequence[RuleVersion] = ()) -> str | None:
+        """Why a version has to wait for history that its shuffle key lacks, for a person; None if it need not wait.
 
-    def find(self, version: RuleVersion, key: ShuffleKey, *, is_known: bool) -> Ready | None:
+        naming: those that count its violations, and so need what it needs before what they need themselves.
+        """
+
+    def find(
+        self, version: RuleVersion, key: ShuffleKey, naming: Sequence[RuleVersion] = (), *, is_known: bool
+    ) -> Ready | None:
         """Whether a version that waits may take effect; None: not yet. is_known: whether the query knows it."""
 
 
 class AsItIs:
     """Versions start with the history that the state has."""
 
-    def lacking(self, version: RuleVersion, key: ShuffleKey) -> str | None:  # noqa: ARG002  of the protocol
+    def lacking(self, *_: object) -> str | None:
         """Nothing to wait for."""
         return None
 
-    def find(self, version: RuleVersion, key: ShuffleKey, *, is_known: bool) -> Ready | None:  # noqa: ARG002
+    def find(self, *_: object, is_known: bool) -> Ready | None:  # noqa: ARG002  of the protocol
         """At once."""
         return Ready()
 

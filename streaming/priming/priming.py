@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -65,7 +65,7 @@ class Primer:
         self._coverages: dict[ShuffleKey, tuple[float, Coverage | None]] = {}
         self._clocks: dict[str, int] = {}  # the latest that were published (µs), by stream
         self._wanted: dict[ShuffleKey, list[Needs]] = {}  # of versions that wait
-        self._needs: dict[tuple[str, int], Needs] = {}
+        self._needs: dict[tuple[tuple[tuple[str, int], int], ...], Needs] = {}
         self._running: _Export | None = None
         self._done: _Done | None = None
         self._retry_at = 0.0
@@ -84,13 +84,14 @@ class Primer:
         of = [self._running.request] if self._running else []
         return [request.name for request in (*of, *([self._done.request] if self._done else []))]
 
-    def lacking(self, version: RuleVersion, key: ShuffleKey) -> str | None:
+    def lacking(self, version: RuleVersion, key: ShuffleKey, naming: Sequence[RuleVersion] = ()) -> str | None:
         """See History."""
-        needs = self._of(version)
+        needs = self._of(version, naming)
         if not needs or self._has(needs, version, key):
             return None
+        reach = max(map(widest, (version, *naming)))
         return (
-            f"its windows reach back {format_duration(widest(version.rule))}, before the events that the job has: it "
+            f"its windows reach back {format_duration(reach)}, before the events that the job has: it "
             "takes effect once it is primed with those before"
         )
 
@@ -103,9 +104,11 @@ class Primer:
         settled = max(coverage.settled, self._clocks.get(key.stream, FIRST_INSTANT) - self._lateness(key))
         return coverage.has(needs.since(max(version.effective, settled)), settled)
 
-    def find(self, version: RuleVersion, key: ShuffleKey, *, is_known: bool) -> Ready | None:
+    def find(
+        self, version: RuleVersion, key: ShuffleKey, naming: Sequence[RuleVersion] = (), *, is_known: bool
+    ) -> Ready | None:
         """See History."""
-        needs = self._of(version)
+        needs = self._of(version, naming)
         if not self._config.priming_rate or not needs:
             return Ready()
         coverage = self._coverage(key)
@@ -122,11 +125,12 @@ class Primer:
         self._wanted.setdefault(key, []).append(needs)
         return None
 
-    def _of(self, version: RuleVersion) -> Needs:
-        name = version.rule.id, version.version
-        if name not in self._needs:
-            self._needs[name] = needs_of(version, self._config.streams[version.rule.stream])
-        return self._needs[name]
+    def _of(self, version: RuleVersion, naming: Sequence[RuleVersion]) -> Needs:
+        """What a version and those that count its violations need."""
+        about = tuple((each.key, each.effective) for of in (version, *naming) for each in (of, *of.named))
+        if about not in self._needs:
+            self._needs[about] = needs_of(version, self._config.streams[version.rule.stream], naming)
+        return self._needs[about]
 
     def step(self) -> None:
         """Start the next export if one is wanted, and see to the one that runs."""

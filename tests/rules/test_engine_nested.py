@@ -15,7 +15,7 @@ from nightjar.rules.engine.alert_columns import Described
 from nightjar.rules.model import parse_rule
 from nightjar.rules.retention import widest
 from nightjar.rules.streams import streams_from_mapping
-from nightjar.rules.versions import RuleSet
+from nightjar.rules.versions import RuleSet, RuleVersion
 
 SECOND = 1_000_000
 DECLARED = {
@@ -118,6 +118,6 @@ def test_a_rule_that_is_published_later_knows_what_measures_were_at_the_events_b
 
 def test_the_windows_of_both_are_retained() -> None:
     """S18.4: an event of the outer window depends on those of the inner window before it."""
-    assert widest(parse_rule(RULE, STREAMS)) == 11 * 3600 * SECOND
+    assert widest(RuleVersion(parse_rule(RULE, STREAMS), 1, 0)) == 11 * 3600 * SECOND
     episode = {**RULE["measures"], "again": {"count": "*", "episode": "10h", "where": "seen > 1"}}
-    assert widest(parse_rule({**RULE, "measures": episode}, STREAMS)) == 41 * 3600 * SECOND
+    assert widest(RuleVersion(parse_rule({**RULE, "measures": episode}, STREAMS), 1, 0)) == 41 * 3600 * SECOND

@@ -170,6 +170,8 @@ def conditions_of(stream: Stream) -> tuple[tuple[str, str], ...]:
 
 def result_kind(measure: Measure, stream: Stream) -> Kind:
     """What kind of value a measure has."""
+    if measure.over_alerts:
+        return Kind.INT64
     return Kind(_RESULT.get(measure.function) or stream.fields[str(measure.field)].kind)
 
 
@@ -328,6 +330,22 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
 
 
 @st.composite
+def _over_alerts(
+    draw: st.DrawFn, stream: Stream, overs: tuple[str, ...], names: tuple[str, ...]
+) -> tuple[dict[str, Any], Measure, str]:
+    """A measure over alerts of some of these rules and tags."""
+    window = draw(_windows(stream, overs, foldable=False, stepped=False).filter(lambda window: not window.episode))
+    written, measure, _ = draw(measures(stream, replace(window, excluding_current=window.excluding_current)))
+    function, of = draw(st.sampled_from((("count", "*"), ("sum", "score"), ("count_distinct", "rule"))))
+    named = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)))
+    options = {key: value for key, value in written.items() if key != measure.function}
+    if window.excluding_current:
+        options["excluding_current"] = True
+    made = replace(measure, function=function, field=None, steps=(), over_alerts=named)
+    return {function: of, **options, "over_alerts": [*named]}, made, "int64"
+
+
+@st.composite
 def _nested(
     draw: st.DrawFn,
     name: str,
@@ -340,9 +358,9 @@ def _nested(
     others = [
         (each, its_kind)
         for each, (_, other, its_kind) in drawn.items()
-        if each != name and not other.reads and not other.resolution and other.function != "values"
+        if each != name and not (other.reads or other.resolution or other.over_alerts or other.function == "values")
     ]
-    if measure.resolution or name in looked_at or not others:
+    if measure.resolution or measure.over_alerts or name in looked_at or not others:
         return written, measure, kind
     where = draw(predicates((*others, draw(st.sampled_from(kinds)))))
     reads = tuple(each for each, _ in others if re.search(rf"\b{each}\b", where.sql))
@@ -393,12 +411,16 @@ def rules(
     effective: int | None = None,
     overs: tuple[str, ...] = OVERS,
     stepped: bool = False,
+    naming: tuple[str, ...] = (),
+    of_group: tuple[str, ...] | None = None,
 ) -> tuple[dict[str, Any], Version]:
     """One version of a rule, for nightjar and for the reference. effective: µs, written where it is given; overs: how
-    long its windows may be; stepped: whether all have a resolution."""
+    long its windows may be; stepped: whether all have a resolution; naming: the rules and tags whose alerts it counts;
+    of_group: its group-by, where it is given."""
     drawn: dict[str, tuple[dict[str, Any], Measure, str]] = {}
     resets = not stepped and draw(st.integers(0, 3)) == 3
     group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
+    group_by = group_by if of_group is None else of_group
     if stepped:
         group_by = tuple(name for name in group_by if name != stream.event_id)
     foldable = not resets and stream.event_id not in group_by
@@ -407,6 +429,8 @@ def rules(
         if not drawn or draw(st.booleans()):
             window = draw(_windows(stream, overs, foldable=foldable, stepped=stepped))
         drawn[f"m{number}"] = draw(measures(stream, window))
+    for number in range(draw(st.integers(1, 2)) if naming else 0):
+        drawn[f"a{number}"] = draw(_over_alerts(stream, overs, naming))
     kinds = kinds_of(stream)
     names = tuple(name for name, _ in kinds)
     for name in drawn if not resets else ():
@@ -433,8 +457,10 @@ def rules(
         | {name: text for name, (text, _, _) in drawn.items()},
         "when": when.sql,
         "severity": draw(st.sampled_from(("medium", "high"))),
-        "description": f"m0 is {{m0}} at {{{names[-1]}}}" if drawn else f"at {{{names[-1]}}}",
+        "description": f"m0 is {{m0}} at {{{names[-1]}}}" if "m0" in drawn else f"at {{{names[-1]}}}",
     }
+    score, tags = draw(st.sampled_from((None, 40, 40, 1, 0, -5))), draw(st.sampled_from(((), ("a",), ("a", "b"))))
+    written |= ({} if score is None else {"score": score}) | ({"tags": [*tags]} if tags else {})
     if resets:
         written["reset_after_alert"] = True
     if where:
@@ -462,20 +488,30 @@ def rules(
         resets,
         sees=where.sql if where else None,
         computed={name: value for name, (_, value) in computed.items()},
+        score=score,
+        tags=tags,
+        shadow=written["state"] == "shadow",
     )
     return written, version
 
 
 @st.composite
 def rule_sets(draw: st.DrawFn) -> tuple[RuleSet, list[Version]]:
-    """Up to two rules with up to two versions each, in the order of publication."""
+    """Up to two rules with up to two versions each, in the order of publication; in between maybe rules that look at
+    their alerts."""
     ruleset, versions = RuleSet(), []
     counts: dict[str, int] = {}
-    for _ in range(draw(st.integers(1, 3))):
-        rule_id = draw(st.sampled_from(("one", "two")))
+    group_bys: list[tuple[str, ...]] = []
+    looking = draw(st.integers(0, 2)) == 2
+    for _ in range(draw(st.integers(2, 4) if looking else st.integers(1, 3))):
+        names = ("sum", "sum", "one", "two") if looking and group_bys else ("one", "two")
+        rule_id = draw(st.sampled_from(names))
         counts[rule_id] = counts.get(rule_id, 0) + 1
         effective = 0 if counts[rule_id] == 1 else draw(st.integers(1, 60)) * SECOND
-        written, version = draw(rules(rule_id, effective=effective))
+        of_group = draw(st.sampled_from(group_bys)) if looking and group_bys else None
+        naming = ("one", "two", "one", "tag:a", "tag:b") if rule_id == "sum" else ()
+        written, version = draw(rules(rule_id, effective=effective, naming=naming, of_group=of_group))
+        group_bys.append(version.group_by)
         version.version = counts[rule_id]
         versions.append(version)
         ruleset = ruleset.publish(parse_rule(written, STREAMS), 0, 0)

@@ -31,6 +31,7 @@ from tests.support.reference import (
     judges,
     last_violation,
     living,
+    over_alerts,
     place_in_order,
 )
 
@@ -200,11 +201,13 @@ class Oracle:
             is_late = event["arrival"] - time > allowed_lateness or time < self.settled
             late += [event_id] * is_late
             picks = {v.rule_id: applicable(versions, v.rule_id, time) for v in versions}
+            known_by_then = _effective(versions, time)
             if time >= self.horizon:
                 known.add(event_id)
                 order = (event["arrival"], self._read)
                 # one that comes when events of its time have been folded counts in no step (S14.4)
-                self._rows.append({**event, "late": is_late, "order": order, "picks": picks, "in_time": False})
+                row = {**event, "late": is_late, "order": order, "picks": picks, "in_time": False}
+                self._rows.append({**row, "known": known_by_then})
         self._rows.sort(key=lambda row: place_in_order(self._setting, row))
         return late
 
@@ -215,6 +218,9 @@ class Oracle:
         violated: dict[Subject, set[str]] = {}
         places = {id(row): place for place, row in enumerate(self._rows)}
         then: dict[Any, bool] = {}
+
+        def is_violation(version: Version, row: dict[str, Any]) -> bool:
+            return row[self._stream.event_id] in violated.get((version.rule_id, version.version), ())
 
         def visible(version: Version, row: dict[str, Any]) -> list[dict[str, Any]]:
             return [
@@ -229,13 +235,15 @@ class Oracle:
         for row in self._rows:
             if row["late"] or self._time(row) < self.horizon:
                 continue
-            for rule_id in {v.rule_id for v in versions}:
-                version = applicable(versions, rule_id, self._time(row))
-                if version is None or not self._serves(version) or not judges(version, row):
+            at = {v.rule_id: applicable(versions, v.rule_id, self._time(row)) for v in versions}
+            picked = [version for version in at.values() if version is not None]
+            for version in sorted(picked, key=lambda version: version.over_alerts):
+                if not self._serves(version) or not judges(version, row):
                     continue
                 seen = visible(version, row)
                 seeing = as_then(self._setting, self._passed.since_of(version), partial(visible, version), then)
-                subject = (rule_id, version.version)
+                seeing = over_alerts(self._setting, seeing, versions, is_violation)
+                subject = (version.rule_id, version.version)
                 before = violated.setdefault(subject, set())
                 after = last_violation(self._setting, version, [e for e in seen if not e["late"]], before)
                 holds, measures = judged(self._setting, seeing, row, seen, after)
@@ -246,6 +254,8 @@ class Oracle:
                 key = subject, row[self._stream.event_id], self._time(row)
                 found[key] = holds, measures
                 if version.has_resolution and any(other.get("changed") for other in seen):
+                    self._outdated.add(key)
+                if version.over_alerts and row.get("known") != _effective(versions, self._time(row)):
                     self._outdated.add(key)
                 self.overflown |= {(*subject, name) for name, value in measures.items() if value is OVERFLOW}
         return found
@@ -312,6 +322,11 @@ class Oracle:
         got = plain(version.measures, self._stream, record["measures"])
         wrong = [name for name, value in expected.items() if not same(got[name], value)]
         return ", ".join(f"{name} is {got[name]!r}, expected {expected[name]!r}" for name in wrong)
+
+
+def _effective(versions: list[Version], time: int) -> set[tuple[str, int]]:
+    """The versions that events of that time may see, or events before them."""
+    return {(version.rule_id, version.version) for version in versions if version.effective <= time}
 
 
 def _is_values_alone(last: Mapping[str, Any], record: Mapping[str, Any]) -> bool:

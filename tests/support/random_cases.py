@@ -24,7 +24,7 @@ from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import Kind
 from tests.support.histories import SECOND, TABLE, asked, asking, event, result_kind, rules, setting, streams
-from tests.support.reference import Change, Event, Passed, Version, in_table, is_late, living, violations
+from tests.support.reference import Change, Event, Passed, Version, in_table, is_late, is_refused, living, violations
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,10 @@ class _Published:
     last: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
 
-    def take(self, written: dict[str, Any], version: Version) -> None:
-        """A rule that says just what its last version says is no new one."""
-        if self.last.get(version.rule_id) == written:
+    def take(self, written: dict[str, Any], version: Version, *, is_new: bool = True) -> None:
+        """A rule that says just what its last version says is no new one. is_new: no control message."""
+        newest = {known.rule_id: known for known in self.versions}
+        if self.last.get(version.rule_id) == written or (is_new and is_refused(version, newest)):
             return
         number = 1 + sum(known.rule_id == version.rule_id for known in self.versions)
         self.last[version.rule_id] = written
@@ -214,8 +215,12 @@ def _messages(
         effective = at + stream.max_future_skew + draw(st.sampled_from(leads)) * SECOND
     known = sorted(published.last)
     if not controls_only and (not known or draw(st.booleans())):
-        rule_id = draw(st.sampled_from(("one", "two", "three")))
-        written, version = draw(rules(rule_id, stream, effective=effective))
+        of_events = [last for last in map(published.last_version, known) if not last.over_alerts]
+        rule_id = draw(st.sampled_from(("one", "two", "three", *["sum"] * 2 * bool(of_events))))
+        naming = (*(each.rule_id for each in of_events), "tag:a", "tag:b") if rule_id == "sum" else ()
+        groups = [published.last_version(each).group_by for each in known]
+        of_group = draw(st.sampled_from(groups)) if groups and (naming or draw(st.booleans())) else None
+        written, version = draw(rules(rule_id, stream, effective=effective, naming=naming, of_group=of_group))
         published.take(written, replace(version, effective=at + delay if effective is None else effective))
         return written
     rule_id = draw(st.sampled_from(known))
@@ -231,8 +236,9 @@ def _messages(
         effective=at + delay if effective is None else effective,
         active=state.is_evaluated,
         retired=control == "retire",
+        shadow=control == "shadow",
     )
-    published.take(written, version)
+    published.take(written, version, is_new=False)
     return {"control": control, "rule": rule_id, **given}
 
 

@@ -47,7 +47,7 @@ from tests.support.histories import SECOND, setting
 from tests.support.lake_nights import Killed
 from tests.support.night_runs import NightRun
 from tests.support.random_runs import Batch, Published, Restart, Run, place
-from tests.support.reference import Event, Measure, Version, violations
+from tests.support.reference import Event, Measure, Version, named_by, reach_of, violations
 from tests.support.runs_on_job import drawn
 
 # A second of a run becomes twelve minutes: windows of up to five days, two hours of lateness, 300 s before a midnight.
@@ -367,18 +367,21 @@ class RandomNights:
         time, event_time = event[self._run.declared.event_time], self._run.declared.event_time
         if event.get("who") == self._forgotten is not None:
             return True  # the later ones of a person, too: who knows whether they were there by then
-        since = (time // DAY * DAY if version.mute else time) - max(_reach(version), 0)
+        since = (time // DAY * DAY if version.mute else time) - self._reach(version)
         return any(
             since <= erased[event_time] <= time
             and (version.group_by not in known or all(erased[name] == event[name] for name in version.group_by))
             for erased, known in self._erased
         )
 
+    def _reach(self, version: Version) -> int:
+        return reach_of(replace(version, named=named_by(version, self._job.answers.versions)))
+
     def _is_kept(self, version: Version, event: Event) -> bool:
         time, skew = event[self._run.declared.event_time], self._run.declared.max_future_skew
         lateness = max(step.allowed_lateness for step in self._run.steps if isinstance(step, Restart))
         begin = time // DAY * DAY - DAY if version.mute else time  # the whole date, and whatever is clipped to one
-        widest = max(_reach(each) for each in self._job.answers.versions)
+        widest = max(self._reach(each) for each in self._job.answers.versions)
         for name, first in self._removed.items():
             needs = 0 if name == ALERTS.name else widest + lateness + skew
             if begin - needs < microseconds_of_day(first) + skew:
@@ -389,11 +392,6 @@ class RandomNights:
 def _content(event: Event) -> Event:
     """Without how it came."""
     return {name: value for name, value in event.items() if name not in ("arrival", "partition", "offset")}
-
-
-def _reach(version: Version) -> int:
-    widest = max((measure.reach for measure in version.measures.values()), default=0)
-    return 5 * widest if version.resets else widest
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from tests.support.histories import (
     tiebreakers,
 )
 from tests.support.random_cases import Happening, History
-from tests.support.reference import NOT_YET, Event, Passed, Version
+from tests.support.reference import NOT_YET, Event, Passed, Version, is_refused
 
 AUTHOR, APPROVER = "ann", "bob"
 THINGS = "things"
@@ -256,7 +256,8 @@ class Answers:
                 return Answer("REJECTED", rule_id)
             state, last = CONTROLS[written["control"]], in_force[-1]
             if last.version is not None:
-                version = replace(last.version, active=state.is_evaluated, retired=written["control"] == "retire")
+                ended, is_shadow = written["control"] == "retire", written["control"] == "shadow"
+                version = replace(last.version, active=state.is_evaluated, retired=ended, shadow=is_shadow)
             given = {key: written[key] for key in ("effective",) if key in written}
             kept = {key: value for key, value in last.written.items() if key != "effective"}
             written = kept | {"state": state.value} | given
@@ -265,6 +266,9 @@ class Answers:
         ):
             return Answer("REJECTED", rule_id)
         if not known or known[-1].written != written:
+            newest = {name: each[-1].version for name, each in self._of_rule.items() if each[-1].version is not None}
+            if "control" not in message.written and version is not None and is_refused(version, newest):
+                return Answer("REJECTED", rule_id)
             known = self._of_rule.setdefault(rule_id, [])
             known.append(_Numbered(written, version, effective))
             if restart.approvals == 0:
@@ -459,12 +463,21 @@ class _World:
             written = {"id": rule_id, "stream": ELSEWHERE, "state": "active", "group_by": ["who"], "when": "TRUE"}
             self._take(Published(0, at, written))
             return
-        stepped = overs == _WIDE and draw(st.booleans())
-        written, version = draw(rules(rule_id, stream, effective=effective, overs=overs, stepped=stepped))
-        if self._keys and draw(st.sampled_from((True, True, False))):
+        of_stream = (each.version for each in self._known.values() if each.written["stream"] == stream.name)
+        named = [version for version in of_stream if version is not None]
+        naming = tuple(version.rule_id for version in named if not version.over_alerts)
+        rule_id = "sum" if naming and stream.name == THINGS and draw(st.integers(0, 2)) == 2 else rule_id
+        naming = (*naming, "tag:a", "tag:b") if rule_id == "sum" else ()
+        of_group = draw(st.sampled_from(named)).group_by if named and (naming or draw(st.booleans())) else None
+        stepped = overs == _WIDE and not naming and draw(st.booleans())
+        written, version = draw(
+            rules(rule_id, stream, effective=effective, overs=overs, stepped=stepped, naming=naming, of_group=of_group)
+        )
+        # one of another rule is one that the job can have
+        if of_group is None and self._keys and draw(st.sampled_from((True, True, False))):
             group_by = [name for name in version.group_by if name not in stream.entities]
             version.group_by, written["group_by"] = tuple(group_by), group_by
-        elif not set(version.group_by) & set(stream.entities):
+        elif of_group is None and not set(version.group_by) & set(stream.entities):
             version.group_by = (*version.group_by[:1], stream.entities[0])
             written["group_by"] = list(version.group_by)
         message = Published(0, at, written, effective, version)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
@@ -45,6 +45,9 @@ class Measure:
     calendar: tuple[str, str] | None = None  # unit and zone; `over` is its longest length
     reads: tuple[str, ...] = ()  # the measures at the event itself that `where` looks at, too
     steps: tuple[Test, ...] = ()  # of a sequence
+    over_alerts: tuple[str, ...] = ()  # the rules and tags of which it counts the violations, instead of events
+    # of an event the rules that it is a violation of, with their scores
+    alerts: Callable[[Event], list[tuple[str, int]]] = lambda event: []
 
     @property
     def reach(self) -> int:
@@ -72,6 +75,14 @@ class Version:
     folded: dict[str, tuple[int, int]] = field(default_factory=dict)
     # measures that are computed from an event and its other measures, each of which may read those before it
     computed: dict[str, Callable[[Event], Any]] = field(default_factory=dict)
+    score: int | None = None
+    tags: tuple[str, ...] = ()
+    shadow: bool = False
+    named: tuple[Version, ...] = ()  # where it is known, what reaches back further because of it
+
+    @property
+    def over_alerts(self) -> bool:
+        return any(measure.over_alerts for measure in self.measures.values())
 
     @property
     def has_resolution(self) -> bool:
@@ -117,6 +128,9 @@ def evaluations(
     found = {}
     places = {id(event): place for place, event in enumerate(known)}
     then: dict[Any, bool] = {}
+    verdicts: dict[Any, tuple[bool, Event]] = {}
+    if setting.allowed_lateness is None:
+        versions = [replace(version, since=LONG_AGO, folded={}) for version in versions]
 
     def visible(version: Version, event: Event) -> list[Event]:
         seen = [
@@ -130,20 +144,33 @@ def evaluations(
             seen = [other for other in seen if other[setting.event_time] >= version.since]
         return seen
 
+    def verdict(version: Version, event: Event) -> tuple[bool, Event]:
+        key = version.rule_id, version.version, version.since, id(event)
+        if key not in verdicts:
+            seen = visible(version, event)
+            on_time = [e for e in seen if not is_late(setting, e)]
+            before = {e[setting.event_id] for e in on_time[:-1] if version.resets and is_violation(version, e)}
+            seeing = as_then(setting, version, partial(visible, version), then)
+
+            def as_seen(other: Version, e: Event) -> bool:
+                return is_violation(replace(other, since=max(version.since, other.since)), e)
+
+            seeing = over_alerts(setting, seeing, versions, as_seen)
+            after = last_violation(setting, version, on_time, before)
+            verdicts[key] = judged(setting, seeing, event, seen, after)
+        return verdicts[key]
+
+    def is_violation(version: Version, event: Event) -> bool:
+        at = applicable(versions, version.rule_id, event[setting.event_time])
+        return at is not None and at.version == version.version and verdict(version, event)[0]
+
     for event in known:
         if is_late(setting, event):
             continue
         for rule_id in rule_ids:
             version = applicable(versions, rule_id, event[setting.event_time])
-            if version is None or not judges(version, event):
-                continue
-            if setting.allowed_lateness is None:
-                version = replace(version, since=LONG_AGO, folded={})
-            seen = visible(version, event)
-            version = as_then(setting, version, partial(visible, version), then)
-            violated = {key[2] for key, (holds, _) in found.items() if holds and key[:2] == (rule_id, version.version)}
-            after = last_violation(setting, version, [e for e in seen if not is_late(setting, e)], violated)
-            found[rule_id, version.version, event[setting.event_id]] = judged(setting, version, event, seen, after)
+            if version is not None and judges(version, event):
+                found[rule_id, version.version, event[setting.event_id]] = verdict(version, event)
     return found
 
 
@@ -156,7 +183,7 @@ def as_then(
     """
 
     def counts(name: str, event: Event) -> bool:
-        key = version.rule_id, version.version, name, id(event)
+        key = version.rule_id, version.version, version.since, name, id(event)
         if key not in then:
             seen, measure = visible(event), version.measures[name]
             found = {
@@ -176,6 +203,55 @@ def as_then(
 
     measures = {
         name: replace(measure, where=partial(counts, name)) if measure.reads else measure
+        for name, measure in version.measures.items()
+    }
+    return replace(version, measures=measures)
+
+
+def counts(version: Version, names: Iterable[str], other: Version) -> bool:
+    """Whether a version may count violations of another one under these names (S23.1)."""
+    is_named = any(name in (other.rule_id, *(f"tag:{tag}" for tag in other.tags)) for name in names)
+    fits = other.group_by == version.group_by and other.rule_id != version.rule_id
+    return is_named and fits and not other.over_alerts and not other.has_resolution
+
+
+def is_refused(version: Version, newest: Mapping[str, Version]) -> bool:
+    """Whether it cannot be published for what it names, or for what names it (S23.1). newest: of each rule."""
+    others = [other for other in newest.values() if other.rule_id != version.rule_id]
+
+    def misnames(naming: Version, name: str, function: str, other: Version | None) -> bool:
+        return other is None or not counts(naming, [name], other) or (function == "sum" and other.score is None)
+
+    def named(naming: Version) -> list[tuple[str, str]]:
+        every = ((name, measure.function) for measure in naming.measures.values() for name in measure.over_alerts)
+        return [(name, function) for name, function in every if not name.startswith("tag:")]
+
+    known = {other.rule_id: other for other in others}
+    return any(misnames(version, *each, known.get(each[0])) for each in named(version)) or any(
+        misnames(naming, *each, version)
+        for naming in others
+        for each in (named(naming) if version.active and naming.active else ())
+        if each[0] == version.rule_id
+    )
+
+
+def over_alerts(
+    setting: Setting, version: Version, versions: list[Version], is_violation: Callable[[Version, Event], bool]
+) -> Version:
+    """The version with measures that know which events are violations of others (S23.2)."""
+
+    def alerts(measure: Measure, event: Event) -> list[tuple[str, int]]:
+        found = []
+        for rule_id in {v.rule_id for v in versions} if not is_late(setting, event) else ():
+            other = applicable(versions, rule_id, event[setting.event_time])
+            if other is None or not counts(version, measure.over_alerts, other) or not judges(other, event):
+                continue
+            if (version.shadow or not other.shadow) and is_violation(other, event):
+                found.append((rule_id, other.score or 0))
+        return found
+
+    measures = {
+        name: replace(measure, alerts=partial(alerts, measure)) if measure.over_alerts else measure
         for name, measure in version.measures.items()
     }
     return replace(version, measures=measures)
@@ -211,7 +287,7 @@ def judged(
     """
     begin = 0 if after is None else next(place for place, e in enumerate(seen) if e is after) + 1
     counted = {id(e) for e in seen[begin:]}
-    measures = {
+    measures: Event = {
         name: value(
             measure,
             event,
@@ -418,7 +494,22 @@ def living(versions: list[Version], settled: int) -> list[Version]:
     times = [settled, *(v.effective for v in known if v.effective > settled)]
     seen = [applicable(known, rule_id, time) for rule_id in {v.rule_id for v in known} for time in times]
     waiting = [v for v in versions if v.effective == NOT_YET and not is_replaced(v, versions, settled)]
-    return [version for version in [*seen, *waiting] if version is not None and not version.retired]
+    found = [version for version in [*seen, *waiting] if version is not None and not version.retired]
+    return [replace(version, named=named_by(version, versions)) for version in found]
+
+
+def named_by(version: Version, versions: list[Version]) -> tuple[Version, ...]:
+    """The versions that a version counts, of those that events of its windows can see (S23.4)."""
+    if not version.over_alerts:
+        return ()
+    names = [name for measure in version.measures.values() for name in measure.over_alerts]
+    begin = LONG_AGO if version.effective == NOT_YET else version.effective - own_reach(version)
+
+    def is_seen(other: Version) -> bool:
+        at = begin if other.effective == NOT_YET else max(begin, other.effective)
+        return not is_replaced(other, versions, at)
+
+    return tuple(other for other in versions if counts(version, names, other) and is_seen(other))
 
 
 def is_replaced(version: Version, versions: list[Version], settled: int) -> bool:
@@ -430,6 +521,11 @@ def is_replaced(version: Version, versions: list[Version], settled: int) -> bool
 
 def reach_of(version: Version) -> int:
     """How long before an event those may lie that the version depends on."""
+    return own_reach(version) + max((own_reach(other) for other in version.named), default=0)
+
+
+def own_reach(version: Version) -> int:
+    """The same without what violations of others depend on."""
     widest = max(
         (m.reach + max((version.measures[r].reach for r in m.reads), default=0) for m in version.measures.values()),
         default=0,
@@ -461,6 +557,10 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
         and all(other[f] is not None and other[f] == event[f] for f in measure.per)
         and not ((measure.excluding_current or measure.function == "previous") and other is event)
     ]
+    if measure.over_alerts:
+        alerts = [each for other in counted for each in measure.alerts(other)]
+        total = {"count": len(alerts), "sum": sum(score for _, score in alerts)}
+        return total.get(measure.function, len({rule_id for rule_id, _ in alerts}))
     if measure.function == "sequence":
         return sum(ends_chain(measure.steps, counted[place:], event) for place in range(len(counted)))
     if measure.function == "count" and measure.field is None:

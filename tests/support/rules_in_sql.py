@@ -4,8 +4,8 @@ How it works: events are numbered in the order of S1.1, and each is joined with 
 is an aggregate of those that its options let through. Predicates are the rule's own text.
 
 What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly; calendars of zones;
-episodes, each of which depends on those before it; sequences; and rules that start again after alerts. They come as
-UNKNOWN, and so does a verdict that hangs on them.
+episodes, each of which depends on those before it; sequences; alerts of other rules; and rules that start again after
+alerts. They come as UNKNOWN, and so does a verdict that hangs on them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def evaluated(
             name: _read(version.rule.aggregates[name], stream, value) for name, value in zip(names, values, strict=True)
         }
         measures |= dict.fromkeys(version.rule.computed, UNKNOWN)
-        if version.rule.reset_after_alert or version.rule.inner:
+        if version.rule.reset_after_alert or version.rule.inner or version.rule.over_alerts:
             measures = dict.fromkeys(version.rule.measures, UNKNOWN)
         found[event_id] = (UNKNOWN if UNKNOWN in measures.values() else holds, measures)
     return found
@@ -131,6 +131,8 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
 
 def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
     """The measure over o, seen from e."""
+    if measure.over_alerts:
+        return "NULL"
     time = f'"{stream.event_time}"'
     ends = f"e.{time} - {measure.delay or 0}"
     begins = f"{ends} - {measure.length}"

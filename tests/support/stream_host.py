@@ -14,7 +14,7 @@ What it does not do: publish clocks of its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ from nightjar.rules.publishing import Status
 from nightjar.rules.rulebook import WHOLE_STREAM, Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP, microseconds
-from nightjar.rules.versions import Primed, RuleVersion
+from nightjar.rules.versions import Primed, RuleVersion, naming
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.payloads import Payload
 from nightjar.streaming.buckets.plan import BucketPlan
@@ -227,20 +227,22 @@ class StreamHost:
         self._answers.append(Record(len(self._answers), arrival, json.dumps(value).encode()))
         fold(self.book, self._answers[-1])
 
-    def lacking(self, version: RuleVersion, key: ShuffleKey) -> str | None:
+    def lacking(self, version: RuleVersion, key: ShuffleKey, by: Sequence[RuleVersion] = ()) -> str | None:
         """See streaming.priming.history: of the versions that wait here for what priming.py gives them."""
         if not self._run.evaluates(version.rule.stream):
             return None
-        needs, coverage = needs_of(version, self._streams[key.stream]), self._coverage(key)
+        needs, coverage = needs_of(version, self._streams[key.stream], by), self._coverage(key)
         if coverage is None:
             has = not self._lacks[key]
         else:
             has = coverage.has(needs.since(max(version.effective, coverage.settled)), coverage.settled)
         return "it waits for its history" if needs and not has else None
 
-    def find(self, version: RuleVersion, key: ShuffleKey, *, is_known: bool) -> Ready | None:
+    def find(
+        self, version: RuleVersion, key: ShuffleKey, by: Sequence[RuleVersion] = (), *, is_known: bool
+    ) -> Ready | None:
         """See streaming.priming.history: what there is."""
-        needs, coverage = needs_of(version, self._streams[key.stream]), self._coverage(key)
+        needs, coverage = needs_of(version, self._streams[key.stream], by), self._coverage(key)
         if not needs:
             return Ready()
         if not is_known or coverage is None:
@@ -285,10 +287,12 @@ class StreamHost:
         for version in self._waiting() if self._export is None else ():
             key = self.book.shuffle_key_of(version.rule)
             coverage, stream = self._coverage(key), self._streams[key.stream]
-            if coverage is None or self.find(version, key, is_known=True) is not None:
+            by = naming(version, self.book.ruleset)
+            if coverage is None or self.find(version, key, by, is_known=True) is not None:
                 continue
             waiting = [v for v in self._waiting() if self.book.shuffle_key_of(v.rule) == key]
-            has = Since.of_all(needs_of(v, stream).since(coverage.settled) for v in waiting)
+            needs = (needs_of(v, stream, naming(v, self.book.ruleset)) for v in waiting)
+            has = Since.of_all(each.since(coverage.settled) for each in needs)
             self._exports += 1
             name, ends, read = f"export{self._exports}", self._ends(stream.name), self._read.get(stream.name, [])
             first = self._shuffle_keys.index(key) * self._run.buckets
@@ -311,7 +315,7 @@ class StreamHost:
             key, name = self.book.shuffle_key_of(version.rule), (version.rule.id, version.version)
             if key not in self._in_use:
                 continue
-            ready = history.find(version, key, is_known=name in known)
+            ready = history.find(version, key, naming(version, self.book.ruleset), is_known=name in known)
             if ready is None:
                 continue
             effective, stated = at + self._delay, version.rule.effective

@@ -87,6 +87,12 @@ class Part:
         for key in ("id", "rule"):
             if isinstance(written.get(key), str):
                 written[key] = self.mark + written[key]
+        if "tags" in written:
+            written["tags"] = [self.mark + tag for tag in written["tags"]]
+        for measure in (written.get("measures") or {}).values():
+            if isinstance(measure, dict) and "over_alerts" in measure:
+                named = [name.rpartition(":") for name in measure["over_alerts"]]
+                measure["over_alerts"] = [f"{tag}{colon}{self.mark}{name}" for tag, colon, name in named]
         if "stream" in written:
             written["stream"] = self.names.get(written["stream"], written["stream"])
         if "when" in written:

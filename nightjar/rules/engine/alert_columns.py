@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.engine.columns import FEW, logical
 from nightjar.rules.engine.measures import Values
-from nightjar.rules.engine.plan import Aggregate, CompiledRule, Computed
+from nightjar.rules.engine.plan import Aggregate, CompiledRule
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.masking import MASK, sensitive_names
@@ -177,7 +177,7 @@ def measure_column(store: EventStore, compiled: CompiledRule, name: str, found: 
     if found.texts is not None:
         return found.texts.take(pa.array(at))
     aggregate, kind = compiled.measures[name], compiled.types[name]
-    if isinstance(aggregate, Computed):
+    if not isinstance(aggregate, Aggregate):
         return logical(found.values[at], None if found.valid is None else found.valid[at], kind)
     if found.listing is not None:
         assert aggregate.field is not None

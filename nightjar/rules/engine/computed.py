@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from nightjar.rules.engine.measures import Answers, Values
-from nightjar.rules.engine.plan import Computed, Conditions
+from nightjar.rules.engine.plan import Computed, Conditions, Tally
 from nightjar.rules.engine.polars_views import (
     Codes,
     LazyColumns,
@@ -24,6 +24,7 @@ from nightjar.rules.engine.polars_views import (
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.event_values import MAX_STRING
+from nightjar.rules.functions import Function
 from nightjar.rules.predicates import Numbers
 from nightjar.rules.types import FieldType, Kind
 
@@ -53,12 +54,24 @@ class Measured(Sequence[Values]):
             self._known[at] = self._value(self._program.computed[computed])
         return self._known[at]
 
-    def _value(self, computed: Computed) -> Values:
+    def _value(self, computed: Computed | Tally) -> Values:
+        if isinstance(computed, Tally):
+            return self._tallied(computed)
         found = _physical(computed.value.of(self.columns, len(self._rows)), computed.kind)
         # where what it reads has no value, this one has none for the same reason
         called = self._program.called
         wrong = [self[called[name][0]].overflow for name in computed.reads if name in called]
         return found._replace(overflow=np.setdiff1d(found.overflow, np.concatenate([_NONE, *wrong])))
+
+    def _tallied(self, tally: Tally) -> Values:
+        total = np.zeros(len(self._rows), np.int64)
+        for terms in tally.terms.values():
+            of_rule = np.zeros(len(self._rows), np.int64)
+            for aggregate, score in terms:
+                number = self[self._program.places[aggregate]].values.astype(np.int64, copy=False)
+                of_rule += number * (score if tally.function is Function.SUM else 1)
+            total += of_rule > 0 if tally.function is Function.COUNT_DISTINCT else of_rule
+        return Values(total, None, _NONE)
 
     def _column(self, name: str) -> pa.Array:
         called, store = self._program.called, self._store

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightjar.rules.engine import evaluation, nested
+from nightjar.rules.engine import evaluation, violations
 from nightjar.rules.engine.advance import Advance, Delta, Events, Failure, InputRows, Position, brought
 from nightjar.rules.engine.announce import Announcements, alerts_table, announce, remember, with_muted
 from nightjar.rules.engine.columns import Mask, columns_of, one_batch, physical
@@ -250,7 +250,7 @@ class Engine:
         self._masks.extend()
         for timeline in self._timelines.values():  # once: segments that grow delta by delta would move again and again
             timeline.take_in(base, LONG_AGO)
-            timeline.marked = frozenset()
+            timeline.forget_marks()
         self._ledger.meet(base, LONG_AGO)
         announced = pa.concat_tables(announcements)
         self._ledger.restore(announced)
@@ -353,8 +353,7 @@ class Engine:
         for plan in self._plan.groups:
             timeline = self._timelines[plan.group_by]
             runs = timeline.insert(base, self._needed(plan))
-            if plan.nested is not None:
-                nested.mark(timeline, self._masks, plan.nested, base, self.horizon)
+            violations.mark(timeline, self._masks, plan, runs, base, self.horizon)
             if not runs.rows:
                 continue
             found = evaluation.evaluate(timeline, self._masks, plan, runs)

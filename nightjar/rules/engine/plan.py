@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -18,11 +18,12 @@ from nightjar.rules.engine.kernels import steps
 from nightjar.rules.errors import Problem, RuleError
 from nightjar.rules.functions import FoldFamily, Function
 from nightjar.rules.model import Measure, Rule, State, measure_types
+from nightjar.rules.over_alerts import counted, is_named
 from nightjar.rules.predicates import Predicate, Screen, Value, compile_predicate, compile_value
-from nightjar.rules.retention import unfolded, widest
+from nightjar.rules.retention import named_by, own, unfolded, widest
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import FieldType
-from nightjar.rules.versions import NOT_YET, RuleSet, RuleVersion
+from nightjar.rules.versions import RuleSet, RuleVersion, by_rule, living
 
 # Beside the predicates of measures with a resolution: that an event came in time for them (S14.4). No text of a rule.
 IN_TIME = "$in time"
@@ -103,6 +104,24 @@ class Computed:
 
 
 @dataclass(frozen=True, eq=False)
+class Tally:
+    """A measure over violations of other rules (S23), from how many of each kind a window holds.
+
+    name: unique among aggregates and fields; terms: by rule, of each kind of its violations the number and the score;
+    function: count, sum (of scores) or count_distinct (of rules).
+    """
+
+    name: str
+    function: Function
+    terms: Mapping[str, tuple[tuple[Aggregate, int], ...]]
+
+    @property
+    def aggregates(self) -> list[Aggregate]:
+        """The numbers of violations."""
+        return [aggregate for terms in self.terms.values() for aggregate, _ in terms]
+
+
+@dataclass(frozen=True, eq=False)
 class Nested:
     """A condition of a measure that looks at other measures at the event itself (S18.3).
 
@@ -166,7 +185,7 @@ class CompiledRule:
 
     version: RuleVersion
     seen: MaskKey
-    measures: dict[str, Aggregate | Computed]
+    measures: dict[str, Aggregate | Computed | Tally]
     types: dict[str, FieldType]
     called: dict[str, str]
     """The name of each measure in conditions: that of its aggregate (two rules may use one name for different ones)."""
@@ -209,7 +228,7 @@ class CompiledRule:
     @property
     def aggregates(self) -> list[Aggregate]:
         """Its measures over windows."""
-        return [measure for measure in self.measures.values() if isinstance(measure, Aggregate)]
+        return [*_aggregates(self.measures.values())]
 
     @property
     def computed(self) -> list[Computed]:
@@ -222,6 +241,15 @@ class CompiledRule:
         return {self.seen}.union(*(aggregate.marks for aggregate in self.aggregates))
 
 
+def _aggregates(measures: Iterable[Aggregate | Computed | Tally]) -> Iterator[Aggregate]:
+    """Those over windows among measures, and those that others count."""
+    for measure in measures:
+        if isinstance(measure, Aggregate):
+            yield measure
+        elif isinstance(measure, Tally):
+            yield from measure.aggregates
+
+
 class Conditions:
     """Conditions that are evaluated together, and the measures that they read, each once.
 
@@ -230,14 +258,14 @@ class Conditions:
     """
 
     def __init__(
-        self, whens: Iterable[Predicate], measures: Mapping[str, tuple[Aggregate | Computed, FieldType]]
+        self, whens: Iterable[Predicate], measures: Mapping[str, tuple[Aggregate | Computed | Tally, FieldType]]
     ) -> None:
         """measures: with their types, by their names in conditions."""
         self.whens = tuple(whens)
         found = dict.fromkeys(measure for measure, _ in measures.values())
-        self.aggregates = tuple(measure for measure in found if isinstance(measure, Aggregate))
-        self.computed = tuple(measure for measure in found if isinstance(measure, Computed))
-        every: tuple[Aggregate | Computed, ...] = (*self.aggregates, *self.computed)
+        self.aggregates = tuple(dict.fromkeys(_aggregates(found)))
+        self.computed = tuple(measure for measure in found if not isinstance(measure, Aggregate))
+        every: tuple[Aggregate | Computed | Tally, ...] = (*self.aggregates, *self.computed)
         self.places = {measure: at for at, measure in enumerate(every)}
         self.called = {name: (self.places[measure], kind) for name, (measure, kind) in measures.items()}
 
@@ -282,6 +310,8 @@ class GroupPlan:
     """The same without measures with a resolution."""
     folds: dict[Fold, int] = field(default_factory=dict)
     """What these need, and the widest window over each, in µs."""
+    looked_at: GroupPlan | None = None
+    """The versions whose violations its rules count."""
     _programs: dict[tuple[tuple[str, int], ...], tuple[Program, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -289,8 +319,17 @@ class GroupPlan:
     @property
     def marks(self) -> set[MaskKey]:
         """The marks that its rules look at."""
-        folded = {fold.mask for fold in self.folds}
-        return folded.union(*(compiled.marks for compiled in self.compiled.values()))
+        found = {fold.mask for fold in self.folds}
+        found |= self.looked_at.marks if self.looked_at else set()
+        return found.union(*(compiled.marks for compiled in self.compiled.values()))
+
+    @cached_property
+    def violations(self) -> dict[tuple[str, int], str]:
+        """The marks of the violations that its rules count, by version."""
+        needed = {text for compiled in self.compiled.values() for text in compiled.predicates}
+        others = self.looked_at.compiled.items() if self.looked_at else ()
+        found = {key: violation(compiled.rule) for key, compiled in others}
+        return {key: text for key, text in found.items() if text in needed}
 
     @cached_property
     def newest_since(self) -> int:
@@ -306,13 +345,15 @@ class GroupPlan:
     @cached_property
     def nested(self) -> NestedConditions | None:
         """The conditions that look at measures; None if there are none."""
-        found = {each.text: each for compiled in self.compiled.values() for each in compiled.nested}
+        every = [*self.compiled.values(), *(self.looked_at.compiled.values() if self.looked_at else ())]
+        found = {each.text: each for compiled in every for each in compiled.nested}
         return NestedConditions(found.values()) if found else None
 
     @cached_property
     def looks_at_others(self) -> bool:
         """Whether a version depends on what holds at other events: its violations, or nested conditions."""
-        return self.nested is not None or any(compiled.resets for compiled in self.compiled.values())
+        by_marks = self.nested is not None or self.looked_at is not None
+        return by_marks or any(compiled.resets for compiled in self.compiled.values())
 
     def programs(self, keys: tuple[tuple[str, int], ...]) -> tuple[Program, ...]:
         """These of the compiled versions: those that can be evaluated together, then each that starts again after its
@@ -326,7 +367,8 @@ class GroupPlan:
     @property
     def fields(self) -> set[str]:
         """The fields that its aggregates read."""
-        return {a.field for a in self.aggregates if a.field is not None and not a.function.spec.takes_rows}
+        found = {a.field for a in self.aggregates if a.field is not None and not a.function.spec.takes_rows}
+        return found | (self.looked_at.fields if self.looked_at else set())
 
 
 @dataclass(frozen=True)
@@ -343,12 +385,13 @@ class Plan:
     @property
     def compiled(self) -> dict[tuple[str, int], CompiledRule]:
         """All its rule versions."""
-        return {key: compiled for group in self.groups for key, compiled in group.compiled.items()}
+        plans = [*(group.looked_at for group in self.groups if group.looked_at), *self.groups]
+        return {key: compiled for plan in plans for key, compiled in plan.compiled.items()}
 
     @cached_property
     def mutes(self) -> bool:
         """Whether a rule has `mute`."""
-        return any(compiled.rule.mute for compiled in self.compiled.values())
+        return any(compiled.rule.mute for group in self.groups for compiled in group.compiled.values())
 
     @property
     def of_rows(self) -> int:
@@ -383,22 +426,61 @@ def compile_plan(
     for version in sorted(grouped, key=lambda version: version.rule.group_by):
         if version.rule.group_by not in wanted or version.rule.state is State.RETIRED:
             continue
-        before = known.get(version.key) if known else None
         try:
-            compiled[version.key] = before if before and before.version == version else _compile(version, stream)
+            compiled[version.key] = _compiled(version, stream, known)
         except RuleError as refusal:
             if version.rule.state is not State.PAUSED:
                 unfit[version.key] = str(refusal)
-    groups = tuple(_group_plan(group_by, live, compiled) for group_by in sorted(wanted))
-    return Plan(groups, _predicates(groups, compiled.values()), unfit | ungrouped)
+    looked_at = {group_by: _looked_at(group_by, live, stream, since, compiled, known) for group_by in wanted}
+    groups = tuple(_group_plan(group_by, live, compiled, looked_at[group_by]) for group_by in sorted(wanted))
+    others = (rule for plan in looked_at.values() if plan for rule in plan.compiled.values())
+    return Plan(groups, _predicates(groups, [*compiled.values(), *others]), unfit | ungrouped)
+
+
+def _compiled(
+    version: RuleVersion, stream: Stream, known: Mapping[tuple[str, int], CompiledRule] | None
+) -> CompiledRule:
+    """The version compiled, again only if it has changed."""
+    before = known.get(version.key) if known else None
+    return before if before and before.version == version else _compile(version, stream)
+
+
+def _looked_at(
+    group_by: tuple[str, ...],
+    live: Mapping[str, tuple[RuleVersion, ...]],
+    stream: Stream,
+    since: int | None,
+    compiled: Mapping[tuple[str, int], CompiledRule],
+    known: Mapping[tuple[str, int], CompiledRule] | None,
+) -> GroupPlan | None:
+    """The plan of the versions whose violations rules of a group-by count; None if there are none.
+
+    compiled: these rules.
+    """
+    found: dict[str, dict[int, RuleVersion]] = {}
+    counts: dict[tuple[str, int], CompiledRule] = {}
+    for version in (each for versions in live.values() for each in versions):
+        if version.rule.group_by != group_by or version.key not in compiled or not version.rule.state.is_evaluated:
+            continue
+        for rule_id, versions in named_by(version, since).items():
+            found.setdefault(rule_id, {}).update((other.version, other) for other in versions)
+            for other in versions:
+                if other.rule.state.is_evaluated and counted(version.rule, other.rule) and other.key not in counts:
+                    try:
+                        counts[other.key] = compiled.get(other.key) or _compiled(other, stream, known)
+                    except RuleError:
+                        continue  # it has no violations
+    if not counts:
+        return None
+    every = {rule_id: tuple(of_rule[number] for number in sorted(of_rule)) for rule_id, of_rule in found.items()}
+    aggregates = frozenset(aggregate for rule in counts.values() for aggregate in rule.aggregates)
+    reach = max(own(rule.rule) for rule in counts.values())
+    return GroupPlan(group_by, every, counts, aggregates, reach, reach)
 
 
 def _live_versions(ruleset: RuleSet, since: int | None) -> dict[str, tuple[RuleVersion, ...]]:
     """The live versions of each rule."""
-    of_rule: dict[str, list[RuleVersion]] = {}
-    for version in ruleset.versions:
-        of_rule.setdefault(version.rule.id, []).append(version)
-    return {rule_id: _live(versions, since) for rule_id, versions in of_rule.items()}
+    return {rule_id: living(versions, since) for rule_id, versions in by_rule(ruleset.versions).items()}
 
 
 def _ungrouped(versions: list[RuleVersion], stream: Stream) -> dict[tuple[str, int], str]:
@@ -411,6 +493,7 @@ def _group_plan(
     group_by: tuple[str, ...],
     live: Mapping[str, tuple[RuleVersion, ...]],
     compiled: Mapping[tuple[str, int], CompiledRule],
+    looked_at: GroupPlan | None,
 ) -> GroupPlan:
     """The plan of one group-by. compiled: of this one and others, also what is paused."""
     versions = {
@@ -430,9 +513,10 @@ def _group_plan(
         versions,
         running,
         aggregates=frozenset(aggregate for r in running.values() for aggregate in r.aggregates),
-        reach=max((widest(v.rule) for v in kept), default=0),
-        of_rows=max((unfolded(v.rule) for v in kept), default=0),
+        reach=max((widest(v) for v in kept), default=0),
+        of_rows=max((unfolded(v) for v in kept), default=0),
         folds=_folds(fit),
+        looked_at=looked_at,
     )
 
 
@@ -453,28 +537,18 @@ def _predicates(groups: Iterable[GroupPlan], rules: Iterable[CompiledRule]) -> d
     return {text: each for compiled in rules for text, each in compiled.predicates.items() if text in needed}
 
 
-def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, ...]:
-    """The versions that apply to some event time at or after `since`: those not replaced by then.
-
-    One that waits for its effective time may still get one before those of later versions.
-    """
-    kept: list[RuleVersion] = []
-    earliest_later = None
-    for version in reversed(versions):
-        replaced = earliest_later is not None and (
-            earliest_later <= version.effective < NOT_YET or (since is not None and earliest_later <= since)
-        )
-        if not replaced:
-            kept.append(version)
-        if earliest_later is None or version.effective < earliest_later:
-            earliest_later = version.effective
-    return tuple(reversed(kept))
+def violation(rule: Rule) -> str:
+    """The text of the mark of events at which a rule is violated. Versions that measures over alerts do not tell apart
+    share it."""
+    return f"$violation {[rule.group_by, rule.id, rule.score, rule.state.value, sorted(rule.tags)]!r}"
 
 
 def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     rule = version.rule
     predicates: dict[str, Predicate] = {}
-    for name, measure in rule.aggregates.items():
+    over_alerts = rule.over_alerts
+    over_events = {name: measure for name, measure in rule.aggregates.items() if name not in over_alerts}
+    for name, measure in over_events.items():
         for used in (measure.field, *measure.per):
             if used is not None and used not in stream.fields:
                 problem = Problem(f"measures.{name}", used, f"stream {stream.name} has no field {used!r}")
@@ -484,6 +558,7 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
             raise RuleError([problem], where=f"rule {rule.id}")
 
     nested: dict[str, Nested] = {}
+    # of predicates that fields alone do not determine
     nested_texts: set[str] = set()
 
     def key(*texts: str | None, field: str | None = None) -> MaskKey:
@@ -493,7 +568,7 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
             predicates[text] = compile_predicate(sql, stream.columns, where=f"rule {rule.id}")
         return MaskKey(given, field)
 
-    def aggregate(name: str, measure: Measure) -> Aggregate:
+    def aggregate(name: str, measure: Measure, violated: str | None = None) -> Aggregate:
         where = nested[name].text if name in nested else measure.where
         since = None if measure.since is None else key(rule.where, measure.since)
         opens = None if measure.episode is None else key(rule.where, where)
@@ -507,14 +582,28 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         if measure.steps:
             steps = tuple(key(rule.where, where, text) for text in measure.steps)
             return Aggregate(measure.function, None, steps[0], window, steps=steps)
-        counted = key(rule.where, where, IN_TIME if step else None, field=measure.field)
+        if violated is not None:
+            return Aggregate(Function.COUNT, None, key(rule.where, where, violated), window)
+        counts = key(rule.where, where, IN_TIME if step else None, field=measure.field)
         share = measure.share or measure.function.spec.share or 0
-        return Aggregate(measure.function, measure.field, counted, window, share)
+        return Aggregate(measure.function, measure.field, counts, window, share)
+
+    def tally(name: str, measure: Measure) -> Tally:
+        terms: dict[str, dict[str, tuple[Aggregate, int]]] = {}
+        for other in (each.rule for versions in named_by(version).values() for each in versions):
+            # what is on trial has no part in alerts that are not
+            runs = other.state is State.ACTIVE or other.state is rule.state is State.SHADOW
+            if runs and is_named(measure.over_alerts, other) and counted(rule, other):
+                text = violation(other)
+                nested_texts.add(text)
+                terms.setdefault(other.id, {})[text] = aggregate(name, measure, text), other.score or 0
+        found = {rule_id: tuple(of_rule.values()) for rule_id, of_rule in terms.items()}
+        return Tally(f"$over {[rule.id, version.version, name]!r}", measure.function, found)
 
     types = measure_types(rule, stream)
     columns = {**stream.columns, **types}
     inner, aggregates = rule.inner, rule.aggregates
-    plain = {name: aggregate(name, measure) for name, measure in aggregates.items() if name not in inner}
+    plain = {name: aggregate(name, measure) for name, measure in over_events.items() if name not in inner}
     for name, read in inner.items():
         called = {each: plain[each].name for each in sorted(read)}
         known = {**stream.columns, **{each: types[each] for each in read}}
@@ -523,9 +612,10 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         looked_at = {plain[each].name: (plain[each], types[each]) for each in read}
         nested[name] = Nested(text, when, looked_at, max(aggregates[each].reach for each in read))
         nested_texts.add(text)
-    found: dict[str, Aggregate | Computed] = {
-        name: plain[name] if name in plain else aggregate(name, measure) for name, measure in aggregates.items()
+    found: dict[str, Aggregate | Computed | Tally] = {
+        name: plain[name] if name in plain else aggregate(name, measure) for name, measure in over_events.items()
     }
+    found |= {name: tally(name, measure) for name, measure in over_alerts.items()}
     called = {name: measure.name for name, measure in found.items()}
     for name, text in in_order(rule.computed).items():
         where = f"rule {rule.id}: measures.{name}"

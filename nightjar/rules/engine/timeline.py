@@ -92,6 +92,8 @@ class Timeline(Arena):
         # nested conditions by which the rows are marked; and the groups of the last rows to be inserted, where the rows
         # of each begin, and their places
         self.marked: frozenset[str] = frozenset()
+        # rule, version and effective time of those by whose violations they are marked
+        self.violations: frozenset[tuple[str, int, int]] = frozenset()
         self._inserted = (_NO_PLACES, np.zeros(1, np.int64), _NO_PLACES)
         self._casts = 0  # those of the store when the facts were chosen
 
@@ -125,7 +127,7 @@ class Timeline(Arena):
         groups = self._groups_since(base, needed)
         if not self._used and len(groups) > _STRETCH and not store.late[base : store.rows].any():
             self._place_all(groups, base, needed.since)
-            self.marked = frozenset()  # so that all are
+            self.forget_marks()
             first_of, start, at, longest = segments.whole(self._spans, self.times, needed.settled)
             return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
         touched, first, places = self._inserted = self._place(groups, base, needed.since, groups)
@@ -146,18 +148,28 @@ class Timeline(Arena):
         )
         return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
 
-    def behind_inserted(self, reach: int, horizon: int) -> Runs:
+    def forget_marks(self) -> None:
+        """Have all rows marked anew by what is no matter of fields."""
+        self.marked, self.violations = frozenset(), frozenset()
+
+    def is_displaced(self, base: int) -> bool:
+        """Whether a late row among those from `base` on arrived before a row that was there."""
+        rows = np.arange(base, self.store.rows)
+        late = rows[self.store.late[rows] != 0]
+        return bool((self.store.order[late] <= self.store.newest).any())
+
+    def behind_inserted(self, reach: int, horizon: int, *, late: bool = True) -> Runs:
         """The rows of the last `insert`, and those behind them in their groups as far as `reach` (µs) after the last;
-        late ones too, each in a run of its own. horizon: see Runs."""
+        late ones too if `late`, each in a run of its own. horizon: see Runs."""
         touched, first, places = self._inserted
         starts, ends = (self._spans[touched, at].astype(np.int64) for at in (segments.START, segments.END))
         begins, last = places[first[:-1]], places[first[1:] - 1]
         for at in np.flatnonzero(last + 1 < ends):
             behind = self.times[last[at] + 1 : ends[at]]
             ends[at] = last[at] + 1 + np.searchsorted(behind, self.times[last[at]] + reach, "right")
-        return self._runs(starts, begins, ends, horizon)
+        return self._runs(starts, begins, ends, horizon, with_late=late)
 
-    def everything(self, horizon: int) -> Runs:
+    def everything(self, horizon: int, *, late: bool = True) -> Runs:
         """All rows from the horizon on, as `behind_inserted`."""
         starts, ends = (self._spans[:, at].astype(np.int64) for at in (segments.START, segments.END))
         some = ends > starts
@@ -165,20 +177,23 @@ class Timeline(Arena):
         begins = starts.copy()
         for at in np.flatnonzero(self.times[starts] < horizon):
             begins[at] += np.searchsorted(self.times[starts[at] : ends[at]], horizon)
-        return self._runs(starts, begins, ends, horizon)
+        return self._runs(starts, begins, ends, horizon, with_late=late)
 
-    def _runs(self, starts: Int64Array, begins: Int64Array, ends: Int64Array, horizon: int) -> Runs:
+    def _runs(self, starts: Int64Array, begins: Int64Array, ends: Int64Array, horizon: int, *, with_late: bool) -> Runs:
         """Runs of the places from `begins` to below `ends` of segments that begin at `starts`."""
         sizes = ends - begins
         groups = np.repeat(np.arange(len(sizes)), sizes)
         at = np.arange(len(groups)) + np.repeat(begins - np.cumsum(sizes) + sizes, sizes)
         late = self.store.late[self.rows[at]] != 0
         on_time = np.bincount(groups[~late], minlength=len(sizes))
-        runs = np.concatenate([on_time[on_time > 0], np.ones(np.count_nonzero(late), np.int64)])
+        runs, starts_on_time, at_on_time = on_time[on_time > 0], starts[on_time > 0], at[~late]
+        if not with_late:
+            return Runs(np.append(0, np.cumsum(runs)), starts_on_time, at_on_time, horizon)
+        runs = np.concatenate([runs, np.ones(np.count_nonzero(late), np.int64)])
         return Runs(
             np.append(0, np.cumsum(runs)),
-            np.concatenate([starts[on_time > 0], starts[groups[late]]]),
-            np.concatenate([at[~late], at[late]]),
+            np.concatenate([starts_on_time, starts[groups[late]]]),
+            np.concatenate([at_on_time, at[late]]),
             horizon,
         )
 

@@ -1,0 +1,89 @@
+"""Which rules measures over alerts name, and whose violations they can count (S23)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from nightjar.rules.errors import Problem, RuleError
+from nightjar.rules.names import TAG, did_you_mean
+
+if TYPE_CHECKING:
+    from nightjar.rules.model import Rule
+    from nightjar.rules.versions import Published
+
+
+def is_named(named: Iterable[str], other: Rule) -> bool:
+    """Whether a measure that names these rules and tags names the other rule."""
+    own = {other.id, *(TAG + tag for tag in other.tags)}
+    return any(each in own for each in named)
+
+
+def uncounted(naming: Rule, other: Rule) -> tuple[str, str] | None:
+    """Why a rule cannot count the violations of another one, and the remedy; None if it can.
+
+    A tag does not stand for such a rule.
+    """
+    if other.stream != naming.stream:
+        return f"is on stream {other.stream}, unlike rule {naming.id}", f"Name rules of stream {naming.stream}"
+    if other.group_by != naming.group_by:
+        found, wanted = (", ".join(rule.group_by) for rule in (other, naming))
+        what = f"groups by [{found}], unlike rule {naming.id}"
+        return what, f"Name rules that group by [{wanted}]"
+    if other.id == naming.id:
+        return "is the rule itself", "Name other rules"
+    if other.over_alerts:
+        return "looks at alerts itself; one level is possible", "Name the rules that it looks at"
+    if any(measure.resolution for measure in other.aggregates.values()):
+        return "has a measure with a resolution: folded events are not evaluated again", "Leave resolution out there"
+    return None
+
+
+def counted(naming: Rule, other: Rule) -> bool:
+    """Whether a measure of a rule is over violations of another one."""
+    named = {each for measure in naming.over_alerts.values() for each in measure.over_alerts}
+    return is_named(named, other) and uncounted(naming, other) is None
+
+
+def problems(naming: Rule, rules: Iterable[Rule], *, among: str = "") -> Iterator[Problem]:
+    """What is wrong with the rules that a rule names, as far as they are known. Tags name what has them.
+
+    among: what the rules are, as in "published", if these are all: one that is not among them is a problem then.
+    """
+    known = {rule.id: rule for rule in rules}
+    for name, measure in naming.over_alerts.items():
+        for rule_id in measure.over_alerts:
+            place, other = f"measures.{name}.over_alerts", known.get(rule_id)
+            if rule_id.startswith(TAG):
+                continue
+            if other is None:
+                if among:
+                    others = [each for each in known if each != naming.id]
+                    what = f"names {rule_id!r}, which is not one of the {among} rules"
+                    remedy = did_you_mean(rule_id, others, "They are") if others else "There is no other one"
+                    yield Problem(place, rule_id, what, remedy)
+                continue
+            wrong = uncounted(naming, other)
+            if wrong is None and measure.is_of_scores and other.score is None:
+                wrong = "has no score", f"Give rule {rule_id} a score, or count its alerts"
+            if wrong is not None:
+                yield Problem(place, rule_id, f"names {rule_id!r}, which {wrong[0]}", wrong[1])
+
+
+def refuse_misnamed(rule: Rule, known: Published) -> None:
+    """Refuse a rule that names what it cannot count, and one that others could no longer count.
+
+    known: what has been published so far.
+
+    Raises:
+        RuleError: with what is wrong.
+    """
+    others = [known.of_rule(rule_id)[-1].rule for rule_id in known.rule_ids if rule_id != rule.id]
+    found = [*problems(rule, [*others, rule], among="published")] if rule.over_alerts else []
+    for naming in others if rule.state.is_evaluated else ():
+        if naming.over_alerts and naming.state.is_evaluated:
+            for problem in problems(naming, [rule]):
+                remedy = f"Change or retire rule {naming.id} first, whose {problem.place} names this rule"
+                found.append(Problem("id", rule.id, problem.message.partition(", which ")[2], remedy))
+    if found:
+        raise RuleError(found, where=f"rule {rule.id}")
