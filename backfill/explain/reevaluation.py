@@ -10,7 +10,7 @@ What it does not do: leave out arrivals after a run's cut-off. So it is what the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -38,11 +38,12 @@ from nightjar.lake.table_rows import rows_of
 from nightjar.lake.tables import events_table
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.event_order import order_key
-from nightjar.rules.retention import widest
+from nightjar.rules.over_alerts import counts_violations
+from nightjar.rules.retention import own, widest
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.truth import Truth
-from nightjar.rules.versions import RuleVersion
+from nightjar.rules.versions import RuleSet, RuleVersion
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,17 @@ class AlertSubject:
     def at(self) -> int:
         """The event time, µs."""
         return microseconds(self.event_time)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A violation of another rule."""
+
+    rule_id: str
+    rule_version: int
+    score: int | None
+    event_id: str
+    event_time: datetime
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,8 @@ class Reevaluation:
     """The measure without a value."""
     muted_by: str | None = None
     """The alert that mutes it."""
+    counted: tuple[Counted, ...] = ()
+    """The violations of other rules in its windows that its measures may count (S23), in the order of event time."""
 
 
 def reevaluate(
@@ -124,8 +138,21 @@ def reevaluate(
     if applies is not shown or found.displaced:
         return found
     declared = events.drop(ARRIVED).to_arrow(compat_level=pl.CompatLevel.oldest())
-    truth = truth_of(stream, selection.ruleset, group_by, declared, rows_of(run.tables))
-    return replace(found, **_concluded(truth, events, subject, shown))
+    tables = rows_of(run.tables)
+    truth = truth_of(stream, selection.ruleset, group_by, declared, tables)
+    others = truth_of(stream, RuleSet(shown.named), group_by, declared, tables) if shown.named else None
+    counts = () if others is None else tuple(_counted(others, subject, shown))
+    return replace(found, **_concluded(truth, events, subject, shown), counted=counts)
+
+
+def _counted(others: Truth, subject: AlertSubject, shown: RuleVersion) -> Iterator[Counted]:
+    """The violations of others that a version may count, in its own windows up to the event. others: those it names."""
+    versions = {other.key: other.rule for other in shown.named}
+    for row in pl.DataFrame(others.violations()).sort("event_time", "event_id", "rule_id").iter_rows(named=True):
+        rule = versions[row["rule_id"], row["rule_version"]]
+        is_within = subject.at - own(shown.rule) <= microseconds(row["event_time"]) <= subject.at
+        if is_within and counts_violations(shown.rule, rule) and rewritten(row["group"]) == rewritten(subject.group):
+            yield Counted(rule.id, row["rule_version"], rule.score, row["event_id"], row["event_time"])
 
 
 def _selection(run: RunInputs, subject: AlertSubject) -> EventSelection:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nightjar.rules.errors import Problem, RuleError
 from nightjar.rules.names import TAG, did_you_mean
+from nightjar.rules.states import State
 
 if TYPE_CHECKING:
     from nightjar.rules.model import Rule
@@ -43,6 +44,12 @@ def counted(naming: Rule, other: Rule) -> bool:
     """Whether a measure of a rule is over violations of another one."""
     named = {each for measure in naming.over_alerts.values() for each in measure.over_alerts}
     return is_named(named, other) and uncounted(naming, other) is None
+
+
+def counts_violations(naming: Rule, other: Rule) -> bool:
+    """The same, where both are in the states that they have: what is on trial has no part in alerts that are not."""
+    is_running = other.state is State.ACTIVE or other.state is naming.state is State.SHADOW
+    return is_running and counted(naming, other)
 
 
 def problems(naming: Rule, rules: Iterable[Rule], *, among: str = "") -> Iterator[Problem]:

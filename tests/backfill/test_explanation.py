@@ -1,5 +1,6 @@
 """Why an alert exists, of lakes that no longer fit what is declared, or hold what is no alert."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,22 @@ def refusal(root: Path) -> str:
 def test_an_alert_is_explained_from_the_lake(tmp_path: Path) -> None:
     """It holds there."""
     assert explain(config_of(lake(tmp_path, ALERT)), "a1").violated
+
+
+def test_what_points_come_from_is_listed(tmp_path: Path) -> None:
+    """S23: the violations of the named rules in the window, with their scores; not of another group, or on trial."""
+    points = {"points": {"sum": "score", "over": "1h", "over_alerts": ["large", "tried"]}}
+    large = RULE | {"id": "large", "score": 40}
+    rules = (large, large | {"id": "tried", "state": "shadow"}, RULE | {"measures": points, "when": "points > 0"})
+    root = lake(tmp_path, ALERT, rules=rules)
+    hour = timedelta(hours=1)
+    add(root, payment("a0", NOON - 2 * hour), payment("t0", NOON - hour), payment("b1", NOON - hour, customer_id="bob"))
+    found = explain(config_of(root), "a1").found
+    assert found.measures == {"points": 80}
+    assert [(each.rule_id, each.score, each.event_id) for each in found.counted] == [
+        ("large", 40, "t0"),
+        ("large", 40, "t1"),
+    ]
 
 
 def test_an_alert_of_a_stream_that_is_no_longer_declared(tmp_path: Path) -> None:

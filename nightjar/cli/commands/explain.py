@@ -1,6 +1,7 @@
 """`nightjar explain`: shows why an alert exists and whether the backfill confirmed it."""
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -85,6 +86,7 @@ def _as_json(found: "Explanation") -> dict[str, Any]:
         "measures": evaluated.measures,
         "measures_of_version": evaluated.shown.version,
         "window": evaluated.window.select(*found.stream.fields, "arrival_time").to_dicts(),
+        "counted": [asdict(each) for each in evaluated.counted],
         "simultaneous": {"before": before, "after": after},
         "revisions": found.revisions.drop("original").to_dicts(),
         "outcomes": found.outcomes.to_dicts(),
@@ -93,6 +95,8 @@ def _as_json(found: "Explanation") -> dict[str, Any]:
 
 
 def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int | None) -> None:
+    import polars as pl
+
     from nightjar.rules.display import readable
     from nightjar.terminal.console import counted, line
 
@@ -119,6 +123,9 @@ def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int
     console.print(_table(shown, title + (f", the last {most} of them" if left_out else "")))
     if any(evaluated.simultaneous):
         console.print(line(_order(found.stream.tiebreaker, *evaluated.simultaneous)), soft_wrap=True)
+    if evaluated.counted:
+        rows = pl.DataFrame([asdict(each) for each in evaluated.counted])
+        console.print(_table(rows, "the violations of other rules that it may count"))
     columns = ["revision", "kind", "muted", "source", "cause", "emitted_at", "measures", "text"]
     console.print(_table(found.revisions.select(columns), "revisions"))
     if found.outcomes.height:

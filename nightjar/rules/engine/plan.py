@@ -18,7 +18,7 @@ from nightjar.rules.engine.kernels import steps
 from nightjar.rules.errors import Problem, RuleError
 from nightjar.rules.functions import FoldFamily, Function
 from nightjar.rules.model import Measure, Rule, State, measure_types
-from nightjar.rules.over_alerts import counted, is_named
+from nightjar.rules.over_alerts import counted, counts_violations, is_named
 from nightjar.rules.predicates import Predicate, Screen, Value, compile_predicate, compile_value
 from nightjar.rules.retention import named_by, own, unfolded, widest
 from nightjar.rules.streams import Stream
@@ -591,9 +591,7 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     def tally(name: str, measure: Measure) -> Tally:
         terms: dict[str, dict[str, tuple[Aggregate, int]]] = {}
         for other in (each.rule for versions in named_by(version).values() for each in versions):
-            # what is on trial has no part in alerts that are not
-            runs = other.state is State.ACTIVE or other.state is rule.state is State.SHADOW
-            if runs and is_named(measure.over_alerts, other) and counted(rule, other):
+            if is_named(measure.over_alerts, other) and counts_violations(rule, other):
                 text = violation(other)
                 nested_texts.add(text)
                 terms.setdefault(other.id, {})[text] = aggregate(name, measure, text), other.score or 0
