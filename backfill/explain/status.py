@@ -31,6 +31,7 @@ BECAUSE = {
     Cause.RULE_PROPAGATION: "its event had arrived before the version of the rule that applies to it",
     Cause.COLD_START: "the stream lacked the beginning of its window when the version of the rule came",
     Cause.SETTINGS_CHANGED: "what was late for the stream, or the order of equal times, was another then",
+    Cause.REFERENCE_CHANGED: "a table that the rule asks had changed after the stream read an event of its window",
     Cause.DUPLICATE_CONFLICT: "two different events of its window have one id, of which the first to arrive counts",
     Cause.FORGOTTEN: "an event of its window may have been erased with a person",
     Cause.UNEXPLAINED: "of nothing that is known, which is a defect",
