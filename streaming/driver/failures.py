@@ -99,8 +99,9 @@ def reporting_lost_kafka(config: JobConfig) -> Iterator[None]:
 
 def refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
     """Raise JobError if a topic that the job reads or writes does not exist."""
-    wanted = [*event_topics(config), *vars(config.topics).values()]
-    missing = sorted(set(wanted) - set(consumer.topics()))
+    unused = {config.topics.labels, *(() if config.tables else (config.topics.tables,))}
+    wanted = {*event_topics(config), *vars(config.topics).values()} - unused
+    missing = sorted(wanted - set(consumer.topics()))
     if missing:
         raise JobError(
             f"there is no topic {', '.join(missing)}, or the job may not see it",
