@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.errors import RuleError, SettingsError
 from nightjar.rules.model import Rule
 from nightjar.rules.over_alerts import problems
@@ -15,10 +16,10 @@ from nightjar.rules.truth import RESULT_SCHEMA, Truth
 from nightjar.rules.versions import RuleSet
 
 
-def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table) -> Truth:
+def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table, tables: TableRows | None = None) -> Truth:
     """Evaluate the rules on the events of one stream; rules on other streams are ignored.
 
-    A rule applies from its `effective` time on, or from the beginning. events: see `Truth`.
+    A rule applies from its `effective` time on, or from the beginning. events, tables: see `Truth`.
 
     Raises:
         RuleError: a rule names another one that is not among them.
@@ -27,7 +28,7 @@ def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table) -> Truth:
     rules = [*rules]
     if found := [problem for rule in rules for problem in problems(rule, rules, among="evaluated")]:
         raise RuleError(found, where="the rules")
-    truth = Truth(stream, RuleSet.of(rules, MIN_TIMESTAMP), events)
+    truth = Truth(stream, RuleSet.of(rules, MIN_TIMESTAMP), events, tables=tables)
     truth.refuse_failures()
     return truth
 

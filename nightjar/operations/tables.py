@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from nightjar.configuration.settings import Settings
-from nightjar.contracts.table_changes import MAX_KEYS, change_record, is_key, read_change
+from nightjar.contracts.table_changes import MAX_KEYS, change_record, read_change
+from nightjar.files.table_files import FileRow, Key
 from nightjar.kafka.clients import explained, producer
 from nightjar.kafka.readers import Reader
 from nightjar.rules.engine.table_rows import Change, TableRows
-from nightjar.rules.errors import SettingsError, shortened
-from nightjar.rules.names import did_you_mean
+from nightjar.rules.errors import SettingsError
 from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream, tables_of
-from nightjar.rules.tables import MAX_CHANGES, MAX_KEY
-from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.tables import MAX_CHANGES
+from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.types import FieldType
 
 _DELIVERY_SECONDS = 30
-
-Key = str | int
 
 
 @dataclass(frozen=True)
@@ -62,89 +60,66 @@ def read_tables(settings: Settings, streams: Mapping[str, Stream]) -> TableHisto
     return TableHistory(rows, tuple(changes), records - len(changes))
 
 
-def table_kind(table: str, streams: Mapping[str, Stream]) -> FieldType:
-    """The type of a table's key.
+@dataclass(frozen=True)
+class Order:
+    """What somebody wants to be changed: keys of a table, set or removed. valid_from: None: from its arrival on;
+    author: None: the login name."""
 
-    Raises:
-        SettingsError: it is not declared.
+    keys: Sequence[Key]
+    is_set: bool
+    valid_from: datetime | None
+    author: str | None
+    reason: str
+
+
+def imported(rows: Iterable[FileRow], present: Collection[Key], order: Order) -> list[Order]:
+    """The orders that set the rows of a file.
+
+    present: the keys that the table has, which are set again only from a time that the file states. order: what holds
+    where the file says nothing.
     """
-    declared = _declared(streams)
-    if table not in declared:
-        remedy = did_you_mean(table, declared, "Tables are")
-        raise SettingsError("is not a declared table", where=shortened(table), remedy=remedy)
-    return declared[table]
+    found: dict[tuple[bool, datetime | None, str | None, str], dict[Key, None]] = {}
+    for row in rows:
+        who = row.author or order.author, row.reason or order.reason
+        if row.valid_from is not None or row.key not in present:
+            begins = order.valid_from if row.valid_from is None else from_microseconds(row.valid_from)
+            found.setdefault((True, begins, *who), {})[row.key] = None
+        if row.valid_until is not None:
+            found.setdefault((False, from_microseconds(row.valid_until), *who), {})[row.key] = None
+    return [Order([*keys], *said) for said, keys in found.items()]
 
 
-def keys_of(texts: Iterable[str], table: str, kind: FieldType) -> list[Key]:
-    """Keys of a table from texts; each once, in order.
+def change_table(settings: Settings, table: str, orders: Iterable[Order], arrival: int | None = None) -> None:
+    """Set or remove keys; returns once all records are delivered.
 
-    Raises:
-        SettingsError: one cannot be a key.
+    arrival: µs, for topics whose producers set it; None: now.
     """
-    found: dict[Key, None] = {}
-    for text in texts:
-        key: Key = text
-        if (
-            kind.kind is Kind.INT64
-            and text.lstrip("-").isascii()
-            and text.lstrip("-").isdigit()
-            and len(text) < MAX_KEY
-        ):
-            key = int(text)
-        if not is_key(key, kind):
-            remedy = f"A key of {table} is {kind}" + (
-                f" of 1 to {MAX_KEY} characters" if kind.kind is Kind.STRING else ""
-            )
-            raise SettingsError("cannot be a key", where=shortened(text) or "an empty text", remedy=remedy)
-        found[key] = None
-    return [*found]
-
-
-def keys_in(file: Path) -> Iterator[str]:
-    """The lines of a file, without spaces around them, empty ones and those that begin with #.
-
-    Raises:
-        SettingsError: it cannot be read.
-    """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        reason = getattr(failure, "strerror", None) or "it is not UTF-8"
-        raise SettingsError(
-            f"cannot be read ({reason})", where=str(file), remedy="Give a file of keys, one a line"
-        ) from None
-    return (line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
-
-
-def change_table(
-    settings: Settings,
-    table: str,
-    keys: Sequence[Key],
-    *,
-    is_set: bool,
-    valid_from: datetime | None = None,
-    author: str | None = None,
-    reason: str,
-) -> None:
-    """Set or remove keys; returns once all records are delivered. author: None: the login name."""
+    stamp = None if arrival is None else arrival // 1000
     with (
         producer(settings) as client,
         explained(settings, f"publishing on topic {settings.tables_topic}"),
     ):
         sent = []
-        who = _login_name() if author is None else author
-        for at in range(0, len(keys), MAX_KEYS):
-            some = keys[at : at + MAX_KEYS]
-            key, value = change_record(table, some, is_set=is_set, valid_from=valid_from, author=who, reason=reason)
-            sent.append(client.send(settings.tables_topic, value, key=key))
+        for order in orders:
+            who = _login_name() if order.author is None else order.author
+            for at in range(0, len(order.keys), MAX_KEYS):
+                key, value = change_record(
+                    table,
+                    order.keys[at : at + MAX_KEYS],
+                    is_set=order.is_set,
+                    valid_from=order.valid_from,
+                    author=who,
+                    reason=order.reason,
+                )
+                sent.append(client.send(settings.tables_topic, value, key=key, timestamp_ms=stamp))
         client.flush(_DELIVERY_SECONDS)
         for each in sent:
             each.get(_DELIVERY_SECONDS)
 
 
-def refuse_beyond_bounds(known: TableHistory, keys: Sequence[Key]) -> None:
+def refuse_beyond_bounds(known: TableHistory, orders: Iterable[Order]) -> None:
     """Raise SettingsError if so many more changes would be more than every host takes."""
-    if sum(len(change.keys) for change in known.changes) + len(keys) > MAX_CHANGES:
+    if sum(len(each.keys) for each in known.changes) + sum(len(each.keys) for each in orders) > MAX_CHANGES:
         raise SettingsError(
             f"all tables together would have more than {MAX_CHANGES:,} changes, and further ones do not count",
             where="tables",

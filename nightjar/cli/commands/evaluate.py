@@ -32,6 +32,14 @@ def evaluate(
     zone: Annotated[str | None, typer.Option(help=ZONE_HELP, show_default=False)] = None,
     delimiter: Delimiter = None,
     max_bad_lines: MaxBadLines = 0,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Rows of a table that rules ask, as in blocked_ips=addresses.txt: keys, one a line, or .csv as for "
+            "`nightjar table import`. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     measures: Annotated[
         bool, typer.Option("--measures", help="Write every evaluated event of every rule, not only the violations.")
     ] = False,
@@ -48,6 +56,7 @@ def evaluate(
     from nightjar.files.bad_lines import BadLines
     from nightjar.files.evaluate import evaluate as evaluated
     from nightjar.files.evaluate import write_truth
+    from nightjar.files.table_files import rows_of_files
     from nightjar.rules.model import load_rules
     from nightjar.terminal.console import counted, show_json
     from nightjar.terminal.stages import announce_compiling
@@ -55,6 +64,7 @@ def evaluate(
     context = Context(streams=streams)
     declared = context.stream(stream)
     _refuse_unfit(out, events)
+    rows_given = rows_of_files(table or [], declared.tables)
     times_of, separated, bad = zone_named(zone, "--zone"), delimiter_of(delimiter), BadLines(max_bad_lines)
     loaded = load_rules(rules, context.streams)
     if all(rule.stream != stream for rule in loaded):
@@ -67,9 +77,9 @@ def evaluate(
     columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
     with Progress(*columns, console=context.progress, transient=True) as bar:
         task = bar.add_task(f"reading {events}", total=None, shown="")
-        table = read_shown(context.progress, events, declared, bad=bad, zone=times_of, delimiter=separated)
-        bar.update(task, description="evaluating", shown=counted(table.num_rows, "event"))
-        truth = evaluated(declared, loaded, table)
+        read = read_shown(context.progress, events, declared, bad=bad, zone=times_of, delimiter=separated)
+        bar.update(task, description="evaluating", shown=counted(read.num_rows, "event"))
+        truth = evaluated(declared, loaded, read, rows_given)
         rows = truth.rows(every=measures)
         bar.update(task, description=f"writing {out}", total=rows, shown=counted(rows, "row"))
         write_truth(truth, out, every=measures, progress=lambda written: bar.advance(task, written))

@@ -1,7 +1,7 @@
 """`nightjar table`: looks at and changes the lists that rules ask."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from nightjar.operations.tables import Key, TableHistory
+    from nightjar.files.table_files import Key
+    from nightjar.operations.tables import Order, TableHistory
     from nightjar.rules.engine.table_rows import Change
+    from nightjar.rules.types import FieldType
     from nightjar.terminal.tables import RecordTable
 
 app = typer.Typer(name="table", help="Show or change the lists that rules ask.", no_args_is_help=True)
@@ -80,12 +82,12 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the keys that a table has, one a line."""
-    from nightjar.operations.tables import read_tables, table_kind
+    from nightjar.operations.tables import read_tables
     from nightjar.rules.timestamps import microseconds
     from nightjar.terminal.console import line, show_json
 
     context = Context()
-    table_kind(table, context.streams)
+    _kind(context, table)
     instant = _instant(at, "--at")
     known = read_tables(context.settings, context.streams)
     keys = known.keys(table, None if instant is None else microseconds(instant))
@@ -103,11 +105,12 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """Show the changes of a table: when each arrived and is valid from, what it does, by whom and why."""
-    from nightjar.operations.tables import keys_of, read_tables, table_kind
+    from nightjar.files.table_files import keys_of
+    from nightjar.operations.tables import read_tables
     from nightjar.terminal.console import show_json
 
     context = Context()
-    kind = table_kind(table, context.streams)
+    kind = _kind(context, table)
     wanted = None if key is None else keys_of([key], table, kind)[0]
     changes = read_tables(context.settings, context.streams).of(table, wanted)
     if as_json:
@@ -132,62 +135,85 @@ def changes_table(changes: "Iterable[Change]") -> "RecordTable":
 @app.command("set")
 def set_rows(table: Name, keys: Keys, reason: Reason, valid_from: ValidFrom = None, author: Author = None) -> None:
     """Set rows of a table: from then on the table has these keys."""
-    _change(table, keys, _How(_instant(valid_from, "--valid-from"), author, reason), is_set=True)
+    _change(table, keys, (_instant(valid_from, "--valid-from"), author, reason), is_set=True)
 
 
 @app.command()
 def remove(table: Name, keys: Keys, reason: Reason, valid_from: ValidFrom = None, author: Author = None) -> None:
     """Remove rows of a table: from then on the table does not have these keys."""
-    _change(table, keys, _How(_instant(valid_from, "--valid-from"), author, reason), is_set=False)
+    _change(table, keys, (_instant(valid_from, "--valid-from"), author, reason), is_set=False)
 
 
 @app.command("import")
 def import_rows(
     table: Name,
-    file: Annotated[Path, typer.Argument(help="Keys, one a line; # begins a comment.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Keys, one a line, # begins a comment; or .csv with the columns key, valid_from, valid_until, author, "
+            "reason, of which only the first is needed.",
+            show_default=False,
+        ),
+    ],
     reason: Reason,
     replace: Annotated[bool, typer.Option("--replace", help="Also remove the keys that the file lacks.")] = False,
     valid_from: ValidFrom = None,
     author: Author = None,
 ) -> None:
-    """Set the rows of a table from a file; keys that it has already are not set again."""
-    from nightjar.operations.tables import keys_in, keys_of, read_tables, table_kind
+    """Set the rows of a table from a file; keys that it has already are not set again.
+
+    Times, authors and reasons of a .csv take the place of the options."""
+    from nightjar.files.table_files import keys_of, read_rows
+    from nightjar.operations.tables import imported, read_tables
 
     context = Context()
-    kind = table_kind(table, context.streams)
-    wanted = keys_of(keys_in(file), table, kind)
+    kind = _kind(context, table)
+    rows = read_rows(file, table, kind)
     present = keys_of(read_tables(context.settings, context.streams).keys(table), table, kind)
-    fresh, held = set(wanted) - set(present), set(wanted)
-    how = _How(_instant(valid_from, "--valid-from"), author, reason)
-    _send(context, table, [key for key in wanted if key in fresh], how, is_set=True)
-    if replace:
-        _send(context, table, [key for key in present if key not in held], how, is_set=False)
+    held = {row.key for row in rows}
+    gone = [key for key in present if key not in held] if replace else []
+    said = _instant(valid_from, "--valid-from"), author, reason
+    _send(
+        context, table, [*imported(rows, set(present), _order([], said, is_set=True)), _order(gone, said, is_set=False)]
+    )
 
 
-class _How(NamedTuple):
-    """What is said about a change. author: None: the login name."""
-
-    valid_from: "datetime | None"
-    author: str | None
-    reason: str
+# Of a change: from when on it is valid, who makes it and why.
+_Said = tuple["datetime | None", str | None, str]
 
 
-def _change(table: str, texts: list[str], how: _How, *, is_set: bool) -> None:
-    from nightjar.operations.tables import keys_of, table_kind
+def _order(keys: "list[Key]", said: _Said, *, is_set: bool) -> "Order":
+    from nightjar.operations.tables import Order
+
+    return Order(keys, is_set, *said)
+
+
+def _change(table: str, texts: list[str], said: _Said, *, is_set: bool) -> None:
+    from nightjar.files.table_files import keys_of
 
     context = Context()
-    _send(context, table, keys_of(texts, table, table_kind(table, context.streams)), how, is_set=is_set)
+    _send(context, table, [_order(keys_of(texts, table, _kind(context, table)), said, is_set=is_set)])
 
 
-def _send(context: Context, table: str, keys: "list[Key]", how: _How, *, is_set: bool) -> None:
+def _send(context: Context, table: str, orders: "list[Order]") -> None:
     from nightjar.operations.tables import change_table, read_tables, refuse_beyond_bounds
     from nightjar.terminal.console import counted, line
 
-    if keys:
-        refuse_beyond_bounds(read_tables(context.settings, context.streams), keys)
-        change_table(context.settings, table, keys, is_set=is_set, **how._asdict())
-    done = "Set" if is_set else "Removed"
-    context.console.print(line(f"{done} {counted(len(keys), 'row')} of {table}."), soft_wrap=True)
+    if any(order.keys for order in orders):
+        refuse_beyond_bounds(read_tables(context.settings, context.streams), orders)
+        change_table(context.settings, table, orders)
+    for is_set, done in ((True, "Set"), (False, "Removed")):
+        rows = sum(len(order.keys) for order in orders if order.is_set == is_set)
+        if rows or (is_set and not any(order.keys for order in orders)):
+            context.console.print(line(f"{done} {counted(rows, 'row')} of {table}."), soft_wrap=True)
+
+
+def _kind(context: Context, table: str) -> "FieldType":
+    """The type of the table's key."""
+    from nightjar.files.table_files import table_kind
+    from nightjar.rules.streams import tables_of
+
+    return table_kind(table, tables_of(context.streams))
 
 
 def _instant(text: str | None, option: str) -> "datetime | None":

@@ -448,11 +448,11 @@ class EventStore:
 
     def in_table(self, field: str, table: str, rows: Int64Array | slice) -> pa.Array:
         """Whether the table had the field's value at each row's event: booleans, NULL where the field is."""
-        if self.tables is None:
+        if self.tables is None or table not in self.tables:
             raise EvaluationError(
                 "a rule asks it, and its rows are not given",
                 where=f"table {table}",
-                remedy="Evaluate it where there are some: in the stream, in the night, or in a case with `tables`",
+                remedy="Give them: `nightjar evaluate` takes --table, and a case has `tables`",
             )
         at = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         keys = self.array(field, at)

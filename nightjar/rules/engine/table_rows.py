@@ -102,6 +102,10 @@ class TableRows:
         self._positions, self._arrivals = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         self._latest = _BEFORE
 
+    def __contains__(self, table: str) -> bool:
+        """Whether its rows are here."""
+        return table in self._tables
+
     def add(self, changes: Iterable[Change], position: int) -> None:
         """Add the changes of records up to below a position, in order; records without a change have been skipped."""
         positions, arrivals = list[int](), list[int]()
