@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.rule_messages import rule_message
-from nightjar.demo import report
+from nightjar.demo import blocked, report
 from nightjar.demo.history import DemoHistory, draw_history
 from nightjar.demo.night import NightResults, pass_nights
 from nightjar.demo.sandbox import own_settings
@@ -23,6 +23,7 @@ from nightjar.local.kafka import LocalKafka
 from nightjar.operations import job_watch
 from nightjar.operations.job_watch import JobState
 from nightjar.operations.status import read_status
+from nightjar.operations.tables import read_tables
 from nightjar.replay import RecordKind, send_together
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.model import load_rules
@@ -53,8 +54,8 @@ def run(console: SafeConsole) -> bool:
         NightjarError: a stage fails.
     """
     stages = Stages(console)
-    streams = load_streams()
-    with terminated_as_interrupt(), own_settings() as given:
+    with terminated_as_interrupt(), own_settings(declare=blocked.declare) as given:
+        streams = load_streams(given.streams)
         with stages.stage("Events", "simulating two days of payments and logins, with fraud"):
             history = draw_history(streams)
             _show_history(stages, history)
@@ -105,8 +106,14 @@ def _start(
 def _play(
     stages: Stages, settings: Settings, streams: dict[str, Stream], history: DemoHistory, job: JobProcess
 ) -> "_Outcome":
-    with stages.stage("Rules", f"publishing {RULES.parent.name}/{RULES.name} an hour before the first event"):
-        messages = [rule_message(rule) for rule in load_rules(RULES, streams)]
+    addresses = blocked.suspicious(history)
+    many = counted(len(addresses), "address", "addresses")
+    with stages.stage("List", f"blocking {many} for some hours of the first day"):
+        blocked.block(settings, history, addresses)
+    files = (RULES, blocked.RULES)
+    named = " and ".join(file.name for file in files)
+    with stages.stage("Rules", f"publishing {named} of {RULES.parent.name} an hour before the first event"):
+        messages = [rule_message(rule) for file in files for rule in load_rules(file, streams)]
         with rule_topics.AnswerReader(settings) as answers:
             rule_topics.send(settings, messages, history.begins - _HOUR)
             _show_answers(stages.note, answers, messages)
@@ -120,7 +127,7 @@ def _play(
             transient=True,
             disable=not stages.console.is_terminal,
         )
-        replay = _Replay(settings, streams, history, bar)
+        replay = _Replay(settings, streams, history, addresses, bar)
         with stages.stage(
             "Replay", f"{counted(history.records, 'record')} at {SPEED:,.0f} times real time, with alerts as they come"
         ):
@@ -146,9 +153,9 @@ def _compared(
     settings: Settings, streams: dict[str, Stream], history: DemoHistory, tally: Tally
 ) -> dict[str, StreamVerdict]:
     """Compare the final alerts with the truth of the rule versions on the rules topic, by stream."""
-    ruleset = rule_topics.rule_book(settings, streams).ruleset
+    ruleset, tables = rule_topics.rule_book(settings, streams).ruleset, read_tables(settings, streams).rows
     return {
-        name: compare(share.stream, ruleset, share.events, tally.final_alerts(name))
+        name: compare(share.stream, ruleset, share.events, tally.final_alerts(name), tables)
         for name, share in history.streams.items()
     }
 
@@ -170,6 +177,8 @@ class _Replay:
     settings: Settings
     streams: dict[str, Stream]
     history: DemoHistory
+    addresses: list[str]
+    """Those that are blocked."""
     bar: Progress
 
     def play(self, job: JobProcess) -> None:
@@ -187,6 +196,8 @@ class _Replay:
                 f"publishing {' and '.join(rule['id'] for rule in changes)}, effective from {since:%d %b %H:%M}", "bold"
             )
             rule_topics.send(self.settings, changes, history.change_published)
+            self._note(f"removing the addresses from {blocked.TABLE}, valid from {since:%d %b %H:%M}", "bold")
+            blocked.unblock(self.settings, history, self.addresses)
             send(history.change_published, history.change_holds)
             _show_answers(self._note, answers, changes)
         send(history.change_holds, history.ends)

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,10 +22,11 @@ _SETTINGS: dict[str, str | int] = {
 
 
 @contextmanager
-def own_settings(**others: str | int) -> Iterator[Settings]:
+def own_settings(*, declare: Callable[[Path], None] | None = None, **others: str | int) -> Iterator[Settings]:
     """Use settings with a temporary data folder instead of the user's, in this process and those it starts.
 
-    others: settings that override the demo's. At the end the folder is removed and the environment restored.
+    declare: writes the streams' declarations to a file; None: the shipped ones. others: settings that override the
+    demo's. At the end the folder is removed and the environment restored.
     """
     before = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
     folder = Path(tempfile.mkdtemp(prefix="nightjar-demo-"))
@@ -34,6 +35,9 @@ def own_settings(**others: str | int) -> Iterator[Settings]:
             del os.environ[name]
         file = folder / "nightjar.toml"
         values = {**_SETTINGS, "data_dir": str(folder), **others}
+        if declare is not None:
+            values["streams"] = str(folder / "streams.toml")
+            declare(folder / "streams.toml")
         file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
         os.environ[FILE_VARIABLE] = str(file)
         yield load_settings()

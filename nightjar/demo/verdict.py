@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.retention import widest
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import microseconds
@@ -51,16 +52,22 @@ class StreamVerdict:
     differences: list[Deviation]
 
 
-def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[Mapping[str, Any]]) -> StreamVerdict:
+def compare(
+    stream: Stream,
+    ruleset: RuleSet,
+    events: pa.Table,
+    final: Iterable[Mapping[str, Any]],
+    tables: TableRows | None = None,
+) -> StreamVerdict:
     """Compare the stream's final alerts with the truth about the events; see `Violations`."""
-    return Violations(stream, ruleset, events).compare(final)
+    return Violations(stream, ruleset, events, tables=tables).compare(final)
 
 
 class Violations:
     """The true violations of one stream's rules.
 
     events: the stream's fields and arrival_time, with the first arrival of each event id only. group_bys: only the
-    rules over these (None: all), where the events are those of some of their groups.
+    rules over these (None: all), where the events are those of some of their groups. tables: the rows of tables.
     """
 
     def __init__(
@@ -69,9 +76,10 @@ class Violations:
         ruleset: RuleSet,
         events: pa.Table,
         group_bys: frozenset[tuple[str, ...]] | None = None,
+        tables: TableRows | None = None,
     ) -> None:
         self._stream, self._ruleset, self._events = stream, ruleset, events
-        evaluated = Truth(stream, ruleset, events, group_bys)
+        evaluated = Truth(stream, ruleset, events, group_bys, tables)
         evaluated.refuse_failures()
         self._rows = {_key(row): row for row in evaluated.table().to_pylist()}
 
