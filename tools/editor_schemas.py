@@ -69,7 +69,7 @@ def case_file() -> Schema:
             "control": _one_or_more({"if": {"type": "object"}, "then": control, "else": {"type": "string"}}),
             "tables": {
                 **_one_or_more({"type": ["object", "string"]}),
-                "description": "Changes of tables: {table: blocked_ips, set: [...], valid_from: 5m}, or remove.",
+                "description": "Changes of tables: {table: blocked_ips, set: [...], valid_from: 5m}; remove; approve.",
             },
             "events": {
                 "type": "object",

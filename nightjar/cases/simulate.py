@@ -13,7 +13,7 @@ from nightjar.contracts.columns import late_columns, texts
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.restrictions import restriction_records
 from nightjar.contracts.rule_status import status_record
-from nightjar.contracts.table_changes import read_changes
+from nightjar.contracts.table_changes import ChangeReader
 from nightjar.formats.decoding import recorded
 from nightjar.formats.encoding import Encoded, Encoder
 from nightjar.formats.records import Raw, Records
@@ -59,6 +59,7 @@ class _Host:
         self.book = RuleBook(case.streams)
         tables = tables_of(case.streams)
         self.rows = TableRows(tables) if tables else None
+        self.changes = ChangeReader(tables)
         self.engines = {name: self.engine(stream) for name, stream in case.streams.items()}
         most = case.settings.alerts_per_rule_and_hour
         self.caps = {name: HourlyCap(most) for name in case.streams} if most is not None else {}
@@ -91,7 +92,7 @@ class _Host:
             self.publish(message, step.at)
         if self.rows is not None:
             records = [Record(at, step.at, value) for at, value in enumerate(step.tables, self.rows.position)]
-            self.rows.add(read_changes(records, tables_of(self.case.streams)), self.rows.position + len(records))
+            self.rows.add(self.changes.read(records), self.rows.position + len(records))
         for name, stream in self.case.streams.items():
             raws = [event.raw for event in step.events if event.stream == name]
             self.advance(stream, self.accepted(stream, raws, step.at), step.at)

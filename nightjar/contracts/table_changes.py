@@ -4,19 +4,24 @@
 
 `remove` takes the place of `set`. Without `valid_from` the change is valid from the record's arrival on. Whoever may
 write to the topic may change tables; what is no such record is skipped, by every host alike, and stays in the lake.
+
+Where a table's declaration asks for approvals (S22.8), a change has an `id`, and waits for a record by another author:
+
+    {"table": "blocked_ips", "approve": ["4f2a"], "author": "bob"}
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from nightjar.contracts.json_text import ascii_json
 from nightjar.rules.engine.table_rows import Change
 from nightjar.rules.rulebook import Record
-from nightjar.rules.tables import MAX_KEY
+from nightjar.rules.tables import MAX_KEY, TableType
 from nightjar.rules.timestamps import iso_text, microseconds, parse_timestamp
 from nightjar.rules.types import FieldType, Kind
 
@@ -24,8 +29,14 @@ from nightjar.rules.types import FieldType, Kind
 MAX_KEYS = 1000
 MAX_TEXT = 500
 
+MAX_ID = 64
+# That wait for approval at once: changes, and characters of their keys. Further ones have no effect.
+MAX_WAITING = 10_000
+MAX_WAITING_TEXT = 64 << 20
+
 _ACTIONS = {"set": True, "remove": False}
-_MEMBERS = frozenset({"table", *_ACTIONS, "valid_from", "author", "reason"})
+_MEMBERS = frozenset({"table", *_ACTIONS, "valid_from", "author", "reason", "id"})
+_OF_APPROVAL = frozenset({"table", "approve", "author", "reason"})
 _INT64 = 1 << 63
 
 
@@ -37,29 +48,120 @@ def change_record(
     valid_from: datetime | None = None,
     author: str = "",
     reason: str = "",
+    id: str = "",  # noqa: A002  the record's own word
 ) -> tuple[bytes, bytes]:
     """Key and value of a record, with at most MAX_KEYS keys."""
     record: dict[str, Any] = {"table": table, "set" if is_set else "remove": list(keys)}
     if valid_from is not None:
         record["valid_from"] = iso_text(microseconds(valid_from))
-    record |= {name: text for name, text in (("author", author), ("reason", reason)) if text}
+    record |= {name: text for name, text in (("id", id), ("author", author), ("reason", reason)) if text}
     return table.encode(), ascii_json(record)
 
 
-def read_changes(records: Iterable[Record], tables: Mapping[str, FieldType]) -> Iterator[Change]:
-    """The changes of the records that are such, of the declared tables (name to type of the key)."""
-    for record in records:
-        if (change := read_change(record, tables)) is not None:
-            yield change
+def approval_record(table: str, ids: Sequence[str], *, author: str, reason: str = "") -> tuple[bytes, bytes]:
+    """Key and value of a record that approves changes, at most MAX_KEYS."""
+    return table.encode(), ascii_json(
+        {"table": table, "approve": list(ids), "author": author, **({"reason": reason} if reason else {})}
+    )
 
 
-def read_change(record: Record, tables: Mapping[str, FieldType]) -> Change | None:
-    """The change that a record is; None if it is anything else, or of a table that is not declared."""
+class ChangeReader:
+    """Reads the records of the topic in order, some at a time. tables: the declared ones, with the type of the key.
+
+    waiting: changes that wait for approval, by table and id. unusable: how many records have had no effect.
+    """
+
+    def __init__(self, tables: Mapping[str, FieldType]) -> None:
+        self._tables = tables
+        self.waiting: dict[tuple[str, str], Change] = {}
+        self.unusable = 0
+        self._undated = set[tuple[str, str]]()
+        self._size = 0
+
+    def read(self, records: Iterable[Record]) -> Iterator[Change]:
+        """The changes that take effect with these records."""
+        for record in records:
+            written = _written(record)
+            change = _approval(written) if "approve" in written else _change(record, written, self._tables)
+            if isinstance(change, _Approval):
+                yield from self._approved(record, change)
+            elif change is None:
+                self.unusable += 1
+            elif not _needs_approval(change, self._tables[change.table]):
+                yield change
+            else:
+                self._wait(change, dated="valid_from" in written)
+
+    def _wait(self, change: Change, *, dated: bool) -> None:
+        place, size = (change.table, change.id), _size(change)
+        full = len(self.waiting) >= MAX_WAITING or self._size + size > MAX_WAITING_TEXT
+        if full or not change.id or not change.author or place in self.waiting:
+            self.unusable += 1
+            return
+        self.waiting[place] = change
+        self._size += size
+        if not dated:
+            self._undated.add(place)
+
+    def _approved(self, record: Record, approval: _Approval) -> Iterator[Change]:
+        found = False
+        for name in approval.ids:
+            place = approval.table, name
+            change = self.waiting.get(place)
+            if change is None or change.author == approval.author:
+                continue
+            found = True
+            del self.waiting[place]
+            self._size -= _size(change)
+            begins = record.arrival if place in self._undated else change.valid_from
+            self._undated.discard(place)
+            yield replace(
+                change,
+                position=record.offset,
+                arrival=record.arrival,
+                valid_from=begins,
+                approver=approval.author,
+            )
+        self.unusable += not found
+
+
+@dataclass(frozen=True)
+class _Approval:
+    table: str
+    ids: list[str]
+    author: str
+
+
+def _needs_approval(change: Change, kind: FieldType) -> bool:
+    since = kind.approved_from if isinstance(kind, TableType) else None
+    return since is not None and change.arrival >= since
+
+
+def _size(change: Change) -> int:
+    return sum(len(str(key)) for key in change.keys)
+
+
+def _written(record: Record) -> dict[str, Any]:
+    """The object that a record is; empty if it is none."""
     try:
         written = json.loads(record.value)
     except (ValueError, RecursionError):
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+def _approval(written: Mapping[str, Any]) -> _Approval | None:
+    ids, table, author = written["approve"], written.get("table"), written.get("author")
+    if not written.keys() <= _OF_APPROVAL or not isinstance(table, str) or not isinstance(author, str) or not author:
         return None
-    if not isinstance(written, dict) or not written.keys() <= _MEMBERS:
+    if not isinstance(ids, list) or not 0 < len(ids) <= MAX_KEYS or not all(isinstance(each, str) for each in ids):
+        return None
+    return _Approval(table, ids, author)
+
+
+def _change(record: Record, written: Mapping[str, Any], tables: Mapping[str, FieldType]) -> Change | None:
+    """The change that a record is; None if it is anything else, or of a table that is not declared."""
+    if not written.keys() <= _MEMBERS:
         return None
     actions = [name for name in _ACTIONS if name in written]
     kind = tables.get(table) if isinstance(table := written.get("table"), str) else None
@@ -72,10 +174,12 @@ def read_change(record: Record, tables: Mapping[str, FieldType]) -> Change | Non
     if "valid_from" in written:
         text = written["valid_from"]
         valid_from = parse_timestamp(text, zone_required=True) if isinstance(text, str) else None
-    author, reason = (written.get(name, "") for name in ("author", "reason"))
-    if valid_from is None or not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in (author, reason)):
+    said = [written.get(name, "") for name in ("author", "reason", "id")]
+    if valid_from is None or not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in said):
         return None
-    return Change(record.offset, record.arrival, str(table), keys, _ACTIONS[actions[0]], valid_from, author, reason)
+    if len(said[2]) > MAX_ID:
+        return None
+    return Change(record.offset, record.arrival, str(table), keys, _ACTIONS[actions[0]], valid_from, *said)
 
 
 def is_key(key: Any, kind: FieldType) -> bool:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import polars as pl
 
-from nightjar.contracts.table_changes import read_changes
+from nightjar.contracts.table_changes import ChangeReader
 from nightjar.lake import delta
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import TABLES
@@ -64,5 +64,5 @@ def lake_rows(root: AnyPath, stream: Stream) -> TableRows | None:
 def _rows(tables: LakeTables) -> TableRows:
     declared = dict(tables.declared)
     rows, records = TableRows(declared), tables.records()
-    rows.add(read_changes(records, declared), records[-1].offset + 1 if records else 0)
+    rows.add(ChangeReader(declared).read(records), records[-1].offset + 1 if records else 0)
     return rows

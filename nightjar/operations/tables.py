@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import getpass
 import time
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from nightjar.configuration.settings import Settings
-from nightjar.contracts.table_changes import MAX_KEYS, change_record, read_change
+from nightjar.contracts.table_changes import MAX_KEYS, ChangeReader, approval_record, change_record
 from nightjar.files.table_files import FileRow, Key
 from nightjar.kafka.clients import explained, producer
 from nightjar.kafka.readers import Reader
 from nightjar.rules.engine.table_rows import Change, TableRows
-from nightjar.rules.errors import SettingsError
+from nightjar.rules.errors import SettingsError, shortened
+from nightjar.rules.names import did_you_mean
 from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream, tables_of
 from nightjar.rules.tables import MAX_CHANGES
@@ -22,23 +24,31 @@ from nightjar.rules.timestamps import from_microseconds
 from nightjar.rules.types import FieldType
 
 _DELIVERY_SECONDS = 30
+# Of the id of a change, by which an approval names it.
+_ID_DIGITS = 8
 
 
 @dataclass(frozen=True)
 class TableHistory:
-    """What the topic says. changes: in order, also those that are beyond the bounds; skipped: records that are none."""
+    """What the topic says.
+
+    changes: in order, also those that are beyond the bounds; waiting: those that need approval, likewise; skipped: how
+    many records have no effect.
+    """
 
     rows: TableRows
     changes: tuple[Change, ...]
     skipped: int
+    waiting: tuple[Change, ...] = ()
 
     def of(self, table: str, key: Key | None = None) -> list[Change]:
-        """The changes of a table (of one key, if given)."""
-        return [each for each in self.changes if each.table == table and (key is None or key in each.keys)]
+        """The changes of a table (of one key, if given), those that wait last."""
+        every = (*self.changes, *self.waiting)
+        return [each for each in every if each.table == table and (key is None or key in each.keys)]
 
     def keys(self, table: str, at: int | None = None) -> list[str]:
         """The keys that the table has at an event time (µs; None: now), as text."""
-        return [str(key) for key in self.rows.keys_at(table, _now() if at is None else at).to_pylist()]
+        return [str(key) for key in self.rows.keys_at(table, now() if at is None else at).to_pylist()]
 
 
 def read_tables(settings: Settings, streams: Mapping[str, Stream]) -> TableHistory:
@@ -49,15 +59,12 @@ def read_tables(settings: Settings, streams: Mapping[str, Stream]) -> TableHisto
         KafkaError: the topic cannot be read.
     """
     declared = _declared(streams)
-    rows, changes, records = TableRows(declared), list[Change](), 0
+    rows, reader = TableRows(declared), ChangeReader(declared)
     with Reader(settings, settings.tables_topic) as topic:
-        for record in topic.all():
-            records += 1
-            change = read_change(Record(record.offset, record.arrival, record.value), declared)
-            if change is not None:
-                changes.append(change)
+        records = (Record(record.offset, record.arrival, record.value) for record in topic.all())
+        changes = tuple(reader.read(records))
     rows.add(changes, changes[-1].position + 1 if changes else 0)
-    return TableHistory(rows, tuple(changes), records - len(changes))
+    return TableHistory(rows, changes, reader.unusable, tuple(reader.waiting.values()))
 
 
 @dataclass(frozen=True)
@@ -89,29 +96,61 @@ def imported(rows: Iterable[FileRow], present: Collection[Key], order: Order) ->
     return [Order([*keys], *said) for said, keys in found.items()]
 
 
-def change_table(settings: Settings, table: str, orders: Iterable[Order], arrival: int | None = None) -> None:
-    """Set or remove keys; returns once all records are delivered.
+def change_table(settings: Settings, table: str, orders: Iterable[Order], arrival: int | None = None) -> list[str]:
+    """Set or remove keys; returns the ids of the changes once all records are delivered.
 
     arrival: µs, for topics whose producers set it; None: now.
     """
-    stamp = None if arrival is None else arrival // 1000
-    with (
-        producer(settings) as client,
-        explained(settings, f"publishing on topic {settings.tables_topic}"),
-    ):
-        sent = []
-        for order in orders:
-            who = _login_name() if order.author is None else order.author
-            for at in range(0, len(order.keys), MAX_KEYS):
-                key, value = change_record(
+    ids, records = list[str](), list[tuple[bytes, bytes]]()
+    for order in orders:
+        who = _login_name() if order.author is None else order.author
+        for at in range(0, len(order.keys), MAX_KEYS):
+            ids.append(uuid.uuid4().hex[:_ID_DIGITS])
+            records.append(
+                change_record(
                     table,
                     order.keys[at : at + MAX_KEYS],
                     is_set=order.is_set,
                     valid_from=order.valid_from,
                     author=who,
                     reason=order.reason,
+                    id=ids[-1],
                 )
-                sent.append(client.send(settings.tables_topic, value, key=key, timestamp_ms=stamp))
+            )
+    _send(settings, records, None if arrival is None else arrival // 1000)
+    return ids
+
+
+def approve_changes(
+    settings: Settings, table: str, ids: Sequence[str], known: TableHistory, *, author: str | None, reason: str
+) -> None:
+    """Approve changes that wait. author: None: the login name.
+
+    Raises:
+        SettingsError: one of them does not wait, or is of the same author.
+    """
+    who = _login_name() if author is None else author
+    waiting = {each.id: each for each in known.waiting if each.table == table}
+    for name in ids:
+        if name not in waiting:
+            remedy = did_you_mean(name, waiting, "Those that wait are") if waiting else "No change of it waits"
+            raise SettingsError(
+                f"is no change of {table} that waits for approval", where=shortened(name), remedy=remedy
+            )
+        if not who or waiting[name].author == who:
+            remedy = "Somebody else has to approve it: --author names who does"
+            raise SettingsError(f"was ordered by {waiting[name].author}", where=shortened(name), remedy=remedy)
+    parts = (ids[at : at + MAX_KEYS] for at in range(0, len(ids), MAX_KEYS))
+    _send(settings, [approval_record(table, part, author=who, reason=reason) for part in parts], None)
+
+
+def _send(settings: Settings, records: Iterable[tuple[bytes, bytes]], stamp: int | None) -> None:
+    """Send keys and values, and wait until they are delivered. stamp: ms."""
+    with (
+        producer(settings) as client,
+        explained(settings, f"publishing on topic {settings.tables_topic}"),
+    ):
+        sent = [client.send(settings.tables_topic, value, key=key, timestamp_ms=stamp) for key, value in records]
         client.flush(_DELIVERY_SECONDS)
         for each in sent:
             each.get(_DELIVERY_SECONDS)
@@ -142,5 +181,6 @@ def _login_name() -> str:
         return ""
 
 
-def _now() -> int:
+def now() -> int:
+    """The host's clock, µs."""
     return time.time_ns() // 1000

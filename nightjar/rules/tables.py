@@ -7,10 +7,12 @@ follows from the event and the table's rows; rules/engine/table_rows.py has thes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from nightjar.rules.errors import DeclarationError
 from nightjar.rules.names import did_you_mean, is_usable_name
+from nightjar.rules.timestamps import parse_timestamp
 from nightjar.rules.types import BOOLEAN, FieldType, Kind
 
 # A key takes as much memory in each executor, and every change of a row some 60 bytes.
@@ -21,8 +23,18 @@ MAX_KEY_BYTES = 256 << 20
 MAX_TABLES = 100
 
 _IN = " IN "
-_KEYS = ("key",)
+_KEYS = ("key", "approved_from")
 _KINDS = (Kind.STRING, Kind.INT64)
+
+
+@dataclass(frozen=True)
+class TableType(FieldType):
+    """The type of a table's key, and what else its declaration says.
+
+    approved_from: arrival (µs) from which on somebody else has to approve changes (S22.8); None: nobody has to.
+    """
+
+    approved_from: int | None = None
 
 
 def membership(field: str, table: str) -> str:
@@ -47,7 +59,7 @@ def memberships(fields: Mapping[str, FieldType], tables: Mapping[str, FieldType]
         membership(field, table): BOOLEAN
         for table, key in tables.items()
         for field, kind in fields.items()
-        if kind == key
+        if kind.kind is key.kind  # neither has digits
     }
 
 
@@ -76,8 +88,13 @@ def tables_from_mapping(mapping: Any, origin: str) -> dict[str, FieldType]:
         for key in body:
             if key not in _KEYS:
                 raise error(f"{place}.{key}", "is not a key of a table", did_you_mean(str(key), _KEYS, "Keys are"))
+        since = body.get("approved_from")
+        instant = parse_timestamp(since, zone_required=True) if isinstance(since, str) else None
+        if since is not None and instant is None:
+            remedy = 'Write the time from which on changes need an approval, as in "2026-01-05T12:00:00Z"'
+            raise error(f"{place}.approved_from", f"{since!r:.40} is not a point in time", remedy)
         try:
-            found[name] = FieldType.parse(body.get("key", "string"))
+            found[name] = TableType(FieldType.parse(body.get("key", "string")).kind, approved_from=instant)
         except DeclarationError as refusal:
             raise error(f"{place}.key", refusal.what, refusal.remedy) from None
         if found[name].kind not in _KINDS:

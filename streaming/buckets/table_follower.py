@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 from kafka import KafkaConsumer, TopicPartition
 
-from nightjar.contracts.table_changes import read_changes
+from nightjar.contracts.table_changes import ChangeReader
 from nightjar.ingestion.offsets import end_offsets
 from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.rulebook import Record
@@ -38,7 +38,7 @@ class TablesTopic:
 
     def follower(self, tables: Mapping[str, FieldType]) -> TableFollower:
         """The one of this process."""
-        key = repr((self.name, sorted(self.client.items()), sorted((name, str(kind)) for name, kind in tables.items())))
+        key = repr((self.name, sorted(self.client.items()), sorted(tables.items())))
         if key not in _followers:
             _followers[key] = TableFollower(self, tables)
         return _followers[key]
@@ -48,8 +48,8 @@ class TableFollower:
     """The rows, as far as they have been read: to the topic's end at first."""
 
     def __init__(self, topic: TablesTopic, tables: Mapping[str, FieldType]) -> None:
-        self._topic, self._tables = topic, tables
-        self.rows = TableRows(tables)
+        self._topic = topic
+        self.rows, self._changes = TableRows(tables), ChangeReader(tables)
         # kept, since connecting takes longer than what a change may wait for
         self._consumer = self._connected()
         self._read(self.end())
@@ -96,7 +96,7 @@ class TableFollower:
             if not found and consumer.position(self._place) == at:
                 raise RuntimeError(f"topic {self._topic.name} does not give its records from offset {at} on")
             records = (Record(each.offset, 1000 * each.timestamp, each.value or b"") for each in found)
-            self.rows.add(read_changes(records, self._tables), consumer.position(self._place))
+            self.rows.add(self._changes.read(records), consumer.position(self._place))
         _log.info("changes of tables were read", topic=self._topic.name, up_to=self.rows.position)
 
 

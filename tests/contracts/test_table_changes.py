@@ -9,12 +9,13 @@ import polars as pl
 import pytest
 from deltalake import write_deltalake
 
-from nightjar.contracts.table_changes import MAX_KEYS, change_record, read_change, read_changes
+from nightjar.contracts.table_changes import MAX_KEYS, ChangeReader, approval_record, change_record
 from nightjar.lake.table_rows import LakeTables
 from nightjar.lake.tables import TABLES
 from nightjar.rules.engine.table_rows import Change
 from nightjar.rules.rulebook import Record
-from nightjar.rules.types import INT64, STRING
+from nightjar.rules.tables import TableType
+from nightjar.rules.types import INT64, STRING, Kind
 
 DECLARED = {"blocked": STRING, "ports": INT64}
 GOOD = {"table": "blocked", "set": ["x"]}
@@ -23,15 +24,14 @@ GOOD = {"table": "blocked", "set": ["x"]}
 def test_a_record_is_read_as_it_was_written() -> None:
     at = datetime(2026, 1, 5, tzinfo=UTC)
     _, value = change_record("ports", [1, -5], is_set=False, valid_from=at, author="ann", reason="é")
-    found = read_change(Record(7, 9, value), DECLARED)
+    (found,) = ChangeReader(DECLARED).read([Record(7, 9, value)])
     assert found == Change(
         7, 9, "ports", [1, -5], is_set=False, valid_from=1_767_571_200_000_000, author="ann", reason="é"
     )
 
 
 def test_without_a_time_it_is_valid_from_its_arrival() -> None:
-    found = read_change(Record(0, 9, json.dumps(GOOD).encode()), DECLARED)
-    assert found is not None
+    (found,) = ChangeReader(DECLARED).read([Record(0, 9, json.dumps(GOOD).encode())])
     assert found.valid_from == 9
 
 
@@ -70,7 +70,69 @@ def test_without_a_time_it_is_valid_from_its_arrival() -> None:
 )
 def test_anything_else_has_no_effect(written: Any) -> None:
     value = written if isinstance(written, bytes) else json.dumps(written).encode()
-    assert read_change(Record(0, 0, value), DECLARED) is None
+    reader = ChangeReader(DECLARED)
+    assert [*reader.read([Record(0, 0, value)])] == []
+    assert reader.unusable == 1
+
+
+APPROVED = {"blocked": TableType(Kind.STRING, approved_from=100)}
+WAITS = {**GOOD, "id": "one", "author": "ann"}
+APPROVAL = {"table": "blocked", "approve": ["one"], "author": "bob"}
+
+
+def effects(*records: dict[str, Any], first: int = 100) -> list[tuple[int, int, str, str]]:
+    """Position, valid_from, author and approver of the changes of records that arrive one after the other."""
+    reader, found = ChangeReader(APPROVED), list[Change]()
+    for place, record in enumerate(records):  # each by itself, as they come
+        found += reader.read([Record(place, first + place, json.dumps(record).encode())])
+    return [(each.position, each.valid_from, each.author, each.approver) for each in found]
+
+
+def test_a_change_takes_effect_with_the_approval_of_somebody_else() -> None:
+    """S22.8: in its order, and from its arrival unless it states a time."""
+    assert effects(WAITS, APPROVAL) == [(1, 101, "ann", "bob")]
+    assert effects({**WAITS, "valid_from": "1970-01-01T00:00:00Z"}, APPROVAL) == [(1, 0, "ann", "bob")]
+    assert effects(WAITS, {**WAITS, "id": "two"}, {**APPROVAL, "approve": ["two", "one"]})[0][0] == 2
+    _, value = approval_record("blocked", ["one"], author="bob", reason="seen")
+    assert effects(WAITS, json.loads(value)) == [(1, 101, "ann", "bob")]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [WAITS],
+        [APPROVAL, WAITS],
+        [WAITS, {**APPROVAL, "author": "ann"}],
+        [WAITS, {**APPROVAL, "author": ""}],
+        [WAITS, {**APPROVAL, "table": "ports"}],
+        [WAITS, {**APPROVAL, "approve": ["two"]}],
+        [WAITS, {**APPROVAL, "approve": "one"}],
+        [WAITS, {**APPROVAL, "approve": [["one"]]}],
+        [WAITS, {**APPROVAL, "more": 1}],
+        [{**WAITS, "author": ""}, APPROVAL],
+        [{**WAITS, "id": ""}, {**APPROVAL, "approve": [""]}],
+        [{**WAITS, "id": "x" * 65}, {**APPROVAL, "approve": ["x" * 65]}],
+    ],
+)
+def test_what_nobody_else_approves_has_no_effect(records: list[dict[str, Any]]) -> None:
+    assert effects(*records) == []
+
+
+def test_an_id_is_that_of_the_first_change_that_waits_under_it() -> None:
+    assert effects(WAITS, {**WAITS, "author": "eve"}, APPROVAL, APPROVAL) == [(2, 102, "ann", "bob")]
+
+
+def test_changes_before_approvals_were_asked_for_need_none() -> None:
+    assert effects(GOOD, first=99) == [(0, 99, "", "")]
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MAX_WAITING", 1), ("MAX_WAITING_TEXT", 1)])
+def test_so_much_waits_and_no_more(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
+    """Once one of them is approved there is room again."""
+    monkeypatch.setattr(f"nightjar.contracts.table_changes.{bound}", most)
+    two, both = {**WAITS, "id": "two"}, {**APPROVAL, "approve": ["one", "two"]}
+    assert effects(WAITS, two, both) == [(2, 102, "ann", "bob")]
+    assert effects(WAITS, APPROVAL, two, both) == [(1, 101, "ann", "bob"), (3, 103, "ann", "bob")]
 
 
 def test_the_lake_has_the_rows_of_its_version(tmp_path: Path) -> None:
@@ -91,4 +153,4 @@ def test_the_lake_has_the_rows_of_its_version(tmp_path: Path) -> None:
     assert newest is not None
     assert first.rows().keys_at("blocked", 10).to_pylist() == ["x"]
     assert newest.rows().keys_at("blocked", 10).to_pylist() == []
-    assert [change.is_set for change in read_changes(newest.records(), DECLARED)] == [True, False]
+    assert [change.is_set for change in ChangeReader(DECLARED).read(newest.records())] == [True, False]

@@ -450,6 +450,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(_table("show", HOSTILE), 2),
     ],
     "table history": [Scenario(_table("history", "blocked"), 0, kafka=True, shown="ann[/x]")],
+    "table approve": [Scenario(_table("approve", "blocked", HOSTILE), 2, kafka=True)],
     "table set": [Scenario(_table("set", "blocked", "x", "--reason", "y", "--valid-from", HOSTILE), 2)],
     "table remove": [Scenario(_table("remove", HOSTILE, "x", "--reason", "y"), 2)],
     "table import": [

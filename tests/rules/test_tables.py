@@ -195,6 +195,8 @@ def test_rules_that_ask_are_not_evaluated_without_rows() -> None:
         ({"Blocked": {}}, "cannot be the name of a table"),
         ({"blocked": {"keys": "string"}}, "is not a key of a table"),
         ({"blocked": {"key": "double"}}, "cannot be a key"),
+        ({"blocked": {"approved_from": "2026-01-05"}}, "is not a point in time"),
+        ({"blocked": {"approved_from": 1}}, "is not a point in time"),
         ({"blocked": {"key": "text"}}, "is not a type"),
         ({"blocked": "string"}, "is not a table"),
         ([], "is not a table"),

@@ -8,7 +8,7 @@ import typer
 from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     from nightjar.files.table_files import Key
@@ -61,13 +61,20 @@ def overview(known: "TableHistory", kinds: dict[str, str]) -> "RecordTable":
     from nightjar.terminal.console import counted
     from nightjar.terminal.tables import RecordTable, number, prose
 
+    waiting = [f"{counted(len(known.waiting), 'change')} waiting for approval"] if known.waiting else []
     unusable = [f"{counted(known.skipped, 'record')} on the topic cannot be used"] if known.skipped else []
     left_out = [f"{counted(known.rows.left_out, 'change')} beyond the bounds do not count"] * bool(known.rows.left_out)
     shown = RecordTable(
-        "table", "key", number("rows"), "last change", "author", prose("reason"), caption="; ".join(unusable + left_out)
+        "table",
+        "key",
+        number("rows"),
+        "last change",
+        "author",
+        prose("reason"),
+        caption="; ".join(waiting + unusable + left_out),
     )
     for name, kind in kinds.items():
-        changes = known.of(name)
+        changes = [each for each in known.changes if each.table == name]
         last = _row(changes[-1]) if changes else ("", "", "", "", "", "")
         shown.add_row(name, kind, f"{len(known.keys(name)):,}", last[0], last[4], last[5])
     return shown
@@ -104,7 +111,9 @@ def history(
     key: Annotated[str | None, typer.Argument(help="Only changes of this key.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the changes of a table: when each arrived and is valid from, what it does, by whom and why."""
+    """Show the changes of a table: when each arrived and is valid from, what it does, by whom and why.
+
+    Those that wait for approval come last."""
     from nightjar.files.table_files import keys_of
     from nightjar.operations.tables import read_tables
     from nightjar.terminal.console import show_json
@@ -112,23 +121,26 @@ def history(
     context = Context()
     kind = _kind(context, table)
     wanted = None if key is None else keys_of([key], table, kind)[0]
-    changes = read_tables(context.settings, context.streams).of(table, wanted)
+    known = read_tables(context.settings, context.streams)
+    changes, waiting = known.of(table, wanted), known.waiting
     if as_json:
         names = ("arrival", "valid_from", "change", "keys", "author", "reason")
-        show_json(
-            [dict(zip(names, (*_row(each)[:3], list(each.keys), *_row(each)[4:]), strict=True)) for each in changes]
-        )
+        approvals = ({"id": each.id, "waits": each in waiting, "approved_by": each.approver} for each in changes)
+        rows = ((*_row(each)[:3], list(each.keys), *_row(each)[4:]) for each in changes)
+        show_json([dict(zip(names, row, strict=True)) | more for row, more in zip(rows, approvals, strict=True)])
         return
-    context.console.print(changes_table(changes))
+    context.console.print(changes_table(changes, waiting))
 
 
-def changes_table(changes: "Iterable[Change]") -> "RecordTable":
-    """Changes, the first one first."""
+def changes_table(changes: "Sequence[Change]", waiting: "Collection[Change]" = ()) -> "RecordTable":
+    """Changes, the first one first; who has approved them, if that was needed. waiting: those that wait for it."""
     from nightjar.terminal.tables import RecordTable, prose
 
-    shown = RecordTable("arrival", "valid from", "change", prose("keys"), "author", prose("reason"))
+    approvals = ["approval"] if waiting or any(each.approver for each in changes) else []
+    shown = RecordTable("arrival", "valid from", "change", prose("keys"), "author", prose("reason"), *approvals)
     for each in changes:
-        shown.add_row(*_row(each))
+        approval = f"{each.id} waits" if each in waiting else each.approver
+        shown.add_row(*_row(each), *([approval] if approvals else []))
     return shown
 
 
@@ -142,6 +154,28 @@ def set_rows(table: Name, keys: Keys, reason: Reason, valid_from: ValidFrom = No
 def remove(table: Name, keys: Keys, reason: Reason, valid_from: ValidFrom = None, author: Author = None) -> None:
     """Remove rows of a table: from then on the table does not have these keys."""
     _change(table, keys, (_instant(valid_from, "--valid-from"), author, reason), is_set=False)
+
+
+@app.command()
+def approve(
+    table: Name,
+    ids: Annotated[
+        list[str], typer.Argument(help="Of changes that wait, as `history` shows them.", show_default=False)
+    ],
+    reason: Annotated[str, typer.Option(help="Why: one line, kept on the topic.", show_default=False)] = "",
+    author: Annotated[
+        str | None, typer.Option(help="Who approves; the login name by default.", show_default=False)
+    ] = None,
+) -> None:
+    """Approve changes that somebody else has made, of a table whose declaration asks for approvals."""
+    from nightjar.operations.tables import approve_changes, read_tables
+    from nightjar.terminal.console import counted, line
+
+    context = Context()
+    _kind(context, table)
+    known = read_tables(context.settings, context.streams)
+    approve_changes(context.settings, table, [*dict.fromkeys(ids)], known, author=author, reason=reason)
+    context.console.print(line(f"Approved {counted(len(set(ids)), 'change')} of {table}."), soft_wrap=True)
 
 
 @app.command("import")
@@ -196,12 +230,19 @@ def _change(table: str, texts: list[str], said: _Said, *, is_set: bool) -> None:
 
 
 def _send(context: Context, table: str, orders: "list[Order]") -> None:
-    from nightjar.operations.tables import change_table, read_tables, refuse_beyond_bounds
+    from nightjar.operations.tables import change_table, now, read_tables, refuse_beyond_bounds
+    from nightjar.rules.tables import TableType
     from nightjar.terminal.console import counted, line
 
+    ids: list[str] = []
     if any(order.keys for order in orders):
         refuse_beyond_bounds(read_tables(context.settings, context.streams), orders)
-        change_table(context.settings, table, orders)
+        ids = change_table(context.settings, table, orders)
+    kind = _kind(context, table)
+    if ids and isinstance(kind, TableType) and kind.approved_from is not None and kind.approved_from <= now():
+        text = f"Somebody else has to approve it: nightjar table approve {table} {' '.join(ids)}"
+        context.console.print(line(text), soft_wrap=True)
+        return
     for is_set, done in ((True, "Set"), (False, "Removed")):
         rows = sum(len(order.keys) for order in orders if order.is_set == is_set)
         if rows or (is_set and not any(order.keys for order in orders)):

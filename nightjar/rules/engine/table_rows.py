@@ -36,7 +36,8 @@ class Change:
     """One record: some keys of a table are set, or removed.
 
     position: of the record among all, ascending. arrival: of the record, µs. valid_from: the event time from which on
-    the keys' rows are so, µs. author, reason: who wrote it and why, if it says so.
+    the keys' rows are so, µs. author, reason: who wrote it and why, if it says so. id: what an approval names it by;
+    approver: who has approved it, where that was needed: then position and arrival are those of the approval.
     """
 
     position: int
@@ -47,6 +48,8 @@ class Change:
     valid_from: int
     author: str = ""
     reason: str = ""
+    id: str = ""
+    approver: str = ""
 
 
 @dataclass
