@@ -50,8 +50,12 @@ def list_tables(as_json: AsJson = False) -> None:
     known = read_tables(context.settings, context.streams)
     kinds = {name: str(kind) for name, kind in tables_of(context.streams).items()}
     if as_json:
-        rows = ({"table": name, "key": kind, "rows": len(known.keys(name))} for name, kind in kinds.items())
-        show_json([*rows])
+        names = ("last_change", "author", "reason")
+        rows = []
+        for name, kind in kinds.items():
+            last = dict(zip(names, _last_change(known, name), strict=True))
+            rows.append({"table": name, "key": kind, "rows": len(known.keys(name)), **last})
+        show_json(rows)
         return
     context.console.print(overview(known, kinds))
 
@@ -74,10 +78,17 @@ def overview(known: "TableHistory", kinds: dict[str, str]) -> "RecordTable":
         caption="; ".join(waiting + unusable + left_out),
     )
     for name, kind in kinds.items():
-        changes = [each for each in known.changes if each.table == name]
-        last = _row(changes[-1]) if changes else ("", "", "", "", "", "")
-        shown.add_row(name, kind, f"{len(known.keys(name)):,}", last[0], last[4], last[5])
+        shown.add_row(name, kind, f"{len(known.keys(name)):,}", *_last_change(known, name))
     return shown
+
+
+def _last_change(known: "TableHistory", table: str) -> tuple[str, str, str]:
+    """Arrival, author and reason of the last change that has taken effect."""
+    last = next((each for each in reversed(known.changes) if each.table == table), None)
+    if last is None:
+        return "", "", ""
+    arrival, *_, author, reason = _row(last)
+    return arrival, author, reason
 
 
 @app.command()
