@@ -73,7 +73,7 @@ def threshold_of(rule: Rule, stream: Stream, name: str) -> Threshold:
 
 def thresholds_of(rule: Rule, stream: Stream) -> list[Threshold]:
     """Every comparison of a measure or field with a number that the whole condition depends on, in order."""
-    columns: Mapping[str, FieldType | None] = {**stream.fields, **dict.fromkeys(rule.measures)}
+    columns: Mapping[str, FieldType | None] = {**stream.columns, **dict.fromkeys(rule.measures)}
     source = Source(rule.when, "when")
     return [found for part in _conjuncts(parse(source, columns)) if (found := _threshold(source, part)) is not None]
 

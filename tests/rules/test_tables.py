@@ -15,6 +15,7 @@ from nightjar.rules.engine.table_rows import EVERY, Change, TableRows
 from nightjar.rules.errors import EvaluationError, NightjarError
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import streams_from_mapping
+from nightjar.rules.thresholds import threshold_of
 from nightjar.rules.truth import Truth
 from nightjar.rules.types import INT64, STRING
 from nightjar.rules.versions import RuleSet
@@ -175,6 +176,13 @@ def test_what_cannot_be_asked_is_refused_with_the_remedy(text: str, what: str, r
     assert what in str(refusal.value)
     assert remedy in str(refusal.value)
     assert "ip IN blocked_ips," not in str(refusal.value)
+
+
+def test_a_threshold_beside_a_table_is_found() -> None:
+    """As backtests ask for it."""
+    ruleset = rule("ip NOT IN blocked_ips AND n > 3", measures={"n": {"count": "*", "over": "1h"}})
+    found = threshold_of(ruleset.versions[0].rule, STREAM, "n")
+    assert (found.operator, found.without) == (">", "ip NOT IN blocked_ips AND n IS NOT NULL")
 
 
 def test_a_resolution_does_not_go_with_tables() -> None:
