@@ -26,7 +26,7 @@ from nightjar.backfill.config import BackfillConfig, BackfillError, RunRequest
 from nightjar.backfill.evaluate.evaluation import evaluate
 from nightjar.backfill.gate.gating import gate_evaluation, gate_reconciliation
 from nightjar.backfill.inputs.context import RunContext
-from nightjar.backfill.inputs.scope import settled
+from nightjar.backfill.inputs.scope import longest_wait, settled
 from nightjar.backfill.lateness import Lateness
 from nightjar.backfill.publish import results
 from nightjar.backfill.publish.precision import PRECISION_DAYS, precision
@@ -98,12 +98,13 @@ class Run:
         """Stage the truth about the day."""
         config, request = self.config, self.request
         make_tables(config.lake)
-        reported = stream_state.rule_book(config.lake.root, config.streams).reported
+        book = stream_state.rule_book(config.lake.root, config.streams)
         allowed = {
-            name: Lateness.of(stream, reported).around(request.begin, request.end)
+            name: Lateness.of(stream, book.reported).around(request.begin, request.end)
             for name, stream in config.streams.items()
         }
-        cut = max(settled(request, allowed.values()), results.latest_cut(config))
+        waiting = longest_wait(book.ruleset.versions, request.begin, request.end)
+        cut = max(settled(request, allowed.values(), waiting), results.latest_cut(config))
         if config.arrival == "broker" and not request.dry_run:
             refuse_unarchived(config, request, cut)
         notes = take_notes(config, cut, _now(), allowed)

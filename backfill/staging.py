@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from nightjar.backfill.config import BackfillConfig, BackfillError
 from nightjar.backfill.lateness import Allowed
 from nightjar.lake import delta, stream_state
+from nightjar.lake.archive import archived_until
 from nightjar.lake.scanning import parquet
 from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, TABLES, events_table
 from nightjar.rules.streams import Stream, tables_of
@@ -79,6 +80,13 @@ class Notes:
     """Offset, arrival (µs) and JSON of each record of the `rule-status` topic."""
     allowed: Mapping[str, Allowed] = field(default_factory=dict)
     """By stream how late events could be about the run's days; of others it is as declared."""
+    until: int | None = None
+    """How far the archive has come (µs); None if that is unknown."""
+
+    @property
+    def clock(self) -> int:
+        """The time before which all that counts has arrived, µs."""
+        return self.cut if self.until is None else min(self.cut, self.until)
 
     def allowed_of(self, stream: Stream) -> Allowed:
         """How late events of the stream could be."""
@@ -96,7 +104,7 @@ def take_notes(
     versions = {table.name: delta.version(root, table) for table in tables}
     answers = stream_state.answers(root, versions[RULE_STATUS.name])
     written = [(each.offset, each.arrival, each.value.decode()) for each in answers]
-    return Notes(cut, started_at, versions, written, dict(allowed))
+    return Notes(cut, started_at, versions, written, dict(allowed), archived_until(root))
 
 
 def write_notes(folder: AnyPath, notes: Notes) -> None:

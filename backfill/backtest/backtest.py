@@ -32,6 +32,7 @@ from nightjar.lake.scanning import parquet
 from nightjar.rules.masking import masked_text
 from nightjar.rules.measures import Measure
 from nightjar.rules.model import Rule, State
+from nightjar.rules.retention import waits_for
 from nightjar.rules.streams import Stream
 from nightjar.rules.thresholds import Threshold, threshold_of
 from nightjar.rules.timestamps import MIN_TIMESTAMP
@@ -105,7 +106,9 @@ def backtest(
     days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     request = RunRequest(f"backtest-{uuid.uuid4()}", first, dry_run=True, days=len(days))
     lateness = max((stream.allowed_lateness for stream in config.streams.values()), default=0)
-    run = RunContext(config, request, take_notes(config, request.end + lateness, time.time_ns() // 1000), session)
+    waiting = max((waits_for(draft.rule) for draft in drafts), default=0)
+    notes = take_notes(config, request.end + lateness + waiting, time.time_ns() // 1000)
+    run = RunContext(config, request, notes, session)
     live = live_versions(run.rules.every, {draft.rule.stream for draft in drafts})
     trials = [version for draft in drafts for version in draft.trials]
     applied = [replace(version, effective=MIN_TIMESTAMP) for version in live.values()]

@@ -15,7 +15,7 @@ from nightjar.lake import delta
 from nightjar.lake.archive import archived_offsets, archived_until
 from nightjar.lake.stream_state import rule_book
 from nightjar.lake.tables import RULE_STATUS
-from nightjar.rules.retention import widest
+from nightjar.rules.retention import waits_for, widest
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import after, from_microseconds, microseconds
 
@@ -56,7 +56,8 @@ def state_until(config: BackfillConfig, streams: Sequence[Stream], removal: Remo
     for stream in streams:
         if (last := removal.last_events.get(stream.name)) is not None:
             mine = (v for v in versions if v.rule.stream == stream.name)
-            kept = max((widest(version) for version in mine), default=0) + stream.allowed_lateness
+            kept = max((widest(version) + waits_for(version.rule) for version in mine), default=0)
+            kept += stream.allowed_lateness
             found[stream.name] = from_microseconds(after(microseconds(last), kept))
     return found
 

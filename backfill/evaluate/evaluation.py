@@ -99,8 +99,9 @@ class EvaluationTasks(OverSplits):
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """Stage the results for a bucket's groups; returns a row of _COUNTED."""
         selection, number = self.groupings[bucket // self.cut]
+        tables = rows_of(selection.tables)
         found = violations_and_failures(
-            selection.stream, selection.ruleset, selection.group_bys[number], rows, rows_of(selection.tables)
+            selection.stream, selection.ruleset, selection.group_bys[number], rows, selection.clock, tables
         )
         stage(found, self.folder / EVALUATED / f"{bucket}.parquet")
         failures = found.num_rows - found.column("failed").null_count
@@ -148,14 +149,19 @@ def staged_violations(folder: AnyPath) -> int:
 
 
 def violations_and_failures(
-    stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table, tables: TableRows | None = None
+    stream: Stream,
+    ruleset: RuleSet,
+    group_by: GroupBy,
+    events: pa.Table,
+    clock: int,
+    tables: TableRows | None = None,
 ) -> pa.Table:
     """The violations at the target events of some whole groups, with all that their windows reach: EVALUATED_SCHEMA.
 
     events: the stream's fields and TARGET; and ARRIVED, where ids repeat. A row with `failed` is none: it names the
-    measure whose exact value left its type at that event.
+    measure whose exact value left its type at that event. clock: see Truth.
     """
-    truth = truth_of(stream, ruleset, group_by, events, tables)
+    truth = truth_of(stream, ruleset, group_by, events, clock, tables)
     is_target = events.column(TARGET).to_numpy()
     found = truth.violations(np.flatnonzero(is_target))
     found = found.append_column("failed", pa.nulls(found.num_rows, pa.string()))
@@ -174,10 +180,10 @@ def violations_and_failures(
 
 
 def truth_of(
-    stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table, tables: TableRows | None = None
+    stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table, clock: int, tables: TableRows | None = None
 ) -> Truth:
-    """What holds at some whole groups' events. events: as `violations_and_failures` has them."""
+    """What holds at some whole groups' events. events, clock: as `violations_and_failures` has them."""
     declared = as_declared(events, stream)
     if ARRIVAL not in declared.column_names:  # no id is repeated, so the order of arrival decides nothing
         declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, INSTANT), events.num_rows))
-    return Truth(stream, ruleset, declared, frozenset({group_by.fields}), tables)
+    return Truth(stream, ruleset, declared, frozenset({group_by.fields}), tables, clock=clock)

@@ -37,6 +37,7 @@ from nightjar.lake import delta
 from nightjar.lake.table_rows import rows_of
 from nightjar.lake.tables import events_table
 from nightjar.rules.canonical import rewritten
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.event_order import order_key
 from nightjar.rules.over_alerts import counts_violations
 from nightjar.rules.retention import own, widest
@@ -44,6 +45,7 @@ from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.truth import Truth
 from nightjar.rules.versions import RuleSet, RuleVersion
+from nightjar.rules.violation_checks import meets
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class Reevaluation:
     """The alert that mutes it."""
     counted: tuple[Counted, ...] = ()
     """The violations of other rules in its windows that its measures may count (S23), in the order of event time."""
+    followed_by: tuple[str, datetime] | None = None
+    """Id and time of the first event that makes it no violation, of a rule that waits for such a one (S19)."""
 
 
 def reevaluate(
@@ -137,12 +141,13 @@ def reevaluate(
     found = replace(found, **_placed(events, first, subject, shown))
     if applies is not shown or found.displaced:
         return found
-    declared = events.drop(ARRIVED).to_arrow(compat_level=pl.CompatLevel.oldest())
+    declared, clock = events.drop(ARRIVED).to_arrow(compat_level=pl.CompatLevel.oldest()), selection.clock
     tables = rows_of(run.tables)
-    truth = truth_of(stream, selection.ruleset, group_by, declared, tables)
-    others = truth_of(stream, RuleSet(shown.named), group_by, declared, tables) if shown.named else None
+    truth = truth_of(stream, selection.ruleset, group_by, declared, clock, tables)
+    others = truth_of(stream, RuleSet(shown.named), group_by, declared, clock, tables) if shown.named else None
     counts = () if others is None else tuple(_counted(others, subject, shown))
-    return replace(found, **_concluded(truth, events, subject, shown), counted=counts)
+    followed_by = _followed_by(events, subject, shown, tables)
+    return replace(found, **_concluded(truth, events, subject, shown), counted=counts, followed_by=followed_by)
 
 
 def _counted(others: Truth, subject: AlertSubject, shown: RuleVersion) -> Iterator[Counted]:
@@ -164,7 +169,8 @@ def _selection(run: RunInputs, subject: AlertSubject) -> EventSelection:
         return selection
     ruleset = rules.asked_for.of_stream(stream.name)
     groups = group_bys(ruleset.versions, rules.published, *judged, {}, stream.max_future_skew)
-    return EventSelection(stream, ruleset, request, tuple(groups), notes.cut, (judged,), notes.allowed_of(stream))
+    allowed = notes.allowed_of(stream)
+    return EventSelection(stream, ruleset, request, tuple(groups), notes.cut, notes.clock, (judged,), allowed)
 
 
 def _near(selection: EventSelection, recent: pl.DataFrame | None) -> pl.LazyFrame:
@@ -231,6 +237,23 @@ def _concluded(truth: Truth, events: pl.DataFrame, subject: AlertSubject, shown:
         "failed": next(failures, None),
         "muted_by": _muting(violations, subject) if own and own[0]["muted"] else None,
     }
+
+
+def _followed_by(
+    events: pl.DataFrame, subject: AlertSubject, shown: RuleVersion, tables: TableRows | None
+) -> tuple[str, datetime] | None:
+    """The first event that the version waits for, if it came in time. events: of the group, the first of each id."""
+    stream, unless = subject.stream, shown.rule.unless
+    if unless is None:
+        return None
+    others = events.filter(
+        microseconds_of(stream).is_between(subject.at, subject.at + unless.within),
+        pl.col(stream.event_id) != subject.event_id,
+    ).sort(stream.event_time)
+    table = others.select(*stream.fields).to_arrow(compat_level=pl.CompatLevel.oldest())
+    found = meets(table, stream, unless.where, tables, where=f"rule {shown.rule.id}")
+    held = others.filter(pl.Series(found, dtype=pl.Boolean))
+    return held.select(stream.event_id, stream.event_time).row(0) if held.height else None
 
 
 def _muting(violations: pl.DataFrame, subject: AlertSubject) -> str | None:

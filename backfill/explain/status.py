@@ -22,7 +22,7 @@ from nightjar.rules.canonical import rewritten
 from nightjar.rules.durations import format_duration
 from nightjar.rules.retention import widest
 from nightjar.rules.states import Revisions
-from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.timestamps import from_microseconds, microseconds
 
 # What each cause says of an alert, after "because".
 BECAUSE = {
@@ -190,6 +190,7 @@ class _Case:
         yield from self._of_version()
         yield from self._of_publication()
         yield from self._of_event()
+        yield from self._of_waiting()
         yield from self._of_muting()
         yield from self._of_difference()
         if self.judged_by is not None:
@@ -256,6 +257,18 @@ class _Case:
         else:
             until = "has not run" if coverage.until is None else f"has come to {_instant(coverage.until)}"
             yield f"{words}: the archive {until}."
+
+    def _of_waiting(self) -> Iterator[str]:
+        """What has followed its event, if the rule waits for that."""
+        found, unless = self.found, self.found.shown.rule.unless
+        if unless is None or found.measures is None or not self.applies:
+            return
+        if found.followed_by is not None:
+            event_id, at = found.followed_by
+            yield f"Event {event_id} of {_instant(microseconds(at))} meets what the rule waits for: {unless.where}."
+        else:
+            due = _instant(self.subject.at + unless.within)
+            yield f"Until {due} no event of its group met what the rule waits for: {unless.where}."
 
     def _of_muting(self) -> Iterator[str]:
         mute = self.subject.version.rule.mute

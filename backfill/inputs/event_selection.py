@@ -44,6 +44,8 @@ class EventSelection:
     """What these group by, and what those did that they took the place of."""
     cut: int
     """Arrivals before it count (µs)."""
+    clock: int
+    """What had happened before it has arrived by then (µs): it is known what has not followed until then."""
     judged: tuple[tuple[int, int], ...]
     """Event times (µs, both included) of the events that belong to the days and of pending alerts: disjoint spans."""
     allowed: Allowed
@@ -59,6 +61,11 @@ class EventSelection:
         return max((group_by.reach for group_by in self.group_bys), default=0)
 
     @property
+    def waiting(self) -> int:
+        """The longest time for which a rule waits for what follows an event, µs."""
+        return max((group_by.waiting for group_by in self.group_bys), default=0)
+
+    @property
     def rows(self) -> int:
         """How many records the files have."""
         return sum(file.rows for file in self.files)
@@ -70,7 +77,7 @@ class EventSelection:
         known = self.stream.allowed_lateness + self.stream.max_future_skew
         end = self.request.end - 1
         judged = (group_by.judged(*span) for group_by in self.group_bys or (GroupBy((), 0),) for span in self.judged)
-        return merged((lo - self.reach - known, min(hi, end) + known) for lo, hi in judged)
+        return merged((lo - self.reach - known, min(hi, end) + self.waiting + known) for lo, hi in judged)
 
     @property
     def since(self) -> int:
@@ -127,7 +134,9 @@ def _selection(run: RunInputs, stream: Stream, judged: Spans) -> EventSelection:
     rules, notes, skew, table = run.rules, run.notes, stream.max_future_skew, events_table(stream)
     ruleset, since, until = rules.asked_for.of_stream(stream.name), judged[0][0], judged[-1][1]
     groups = tuple(group_bys(ruleset.versions, rules.published, since, until, run.request.groups, skew))
-    found = EventSelection(stream, ruleset, run.request, groups, notes.cut, tuple(judged), notes.allowed_of(stream))
+    found = EventSelection(
+        stream, ruleset, run.request, groups, notes.cut, notes.clock, tuple(judged), notes.allowed_of(stream)
+    )
     arrived = date_of(found.since - skew)
     files = delta.files_within(
         run.root, table, run.version(table), instant=stream.event_time, spans=found.spans, arrived=arrived

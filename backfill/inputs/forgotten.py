@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -22,7 +23,7 @@ from nightjar.lake import delta
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import FORGOTTEN
 from nightjar.rules.canonical import rewritten
-from nightjar.rules.retention import widest
+from nightjar.rules.retention import waits_for, widest
 from nightjar.rules.versions import RuleVersion
 from nightjar.storage.paths import AnyPath
 
@@ -34,19 +35,29 @@ _Key = tuple[str, str, int]
 _EMPTY = {"stream": pl.String, "at": pl.Int64, "marks": pl.String}
 
 
+class _Window(NamedTuple):
+    """The group-by of a version, how far before an event and after it (µs) it looks, and whether it mutes."""
+
+    group_by: str
+    reach: int
+    waiting: int
+    mutes: bool
+
+
 @dataclass(frozen=True)
 class Forgotten:
-    """What is known of erased events. rows: stream, at (µs) and marks (JSON); versions: by rule id and version its
-    group-by, how far before an event it looks (µs), and whether it mutes."""
+    """What is known of erased events. rows: stream, at (µs) and marks (JSON); versions: by rule id and version."""
 
     rows: pl.DataFrame
-    versions: Mapping[tuple[str, int], tuple[str, int, bool]]
+    versions: Mapping[tuple[str, int], _Window]
 
     @classmethod
     def of(cls, root: AnyPath, versions: Iterable[RuleVersion]) -> Forgotten:
         """What the lake has."""
         named = {
-            (v.rule.id, v.version): (group_by_name(v.rule.group_by), widest(v), v.rule.mute is not None)
+            (v.rule.id, v.version): _Window(
+                group_by_name(v.rule.group_by), widest(v), waits_for(v.rule), v.rule.mute is not None
+            )
             for v in versions
         }
         if not delta.exists(root, FORGOTTEN):
@@ -64,7 +75,7 @@ class Forgotten:
         """By stream, group-by and mark the times of erased events, sorted; under mark -1 those whose mark by that
         group-by is unknown, because no rule grouped by it when they were erased."""
         found: dict[_Key, list[int]] = {}
-        names = {name for name, _, _ in self.versions.values()}
+        names = {window.group_by for window in self.versions.values()}
         for stream, at, marks in self.rows.select("stream", "at", "marks").iter_rows():
             known = json.loads(marks)
             for name in names:
@@ -84,9 +95,10 @@ class Forgotten:
     def _depends(self, stream: str | None, rule_id: str, version: int, group: str | None, at: int | None) -> bool:
         if (rule_id, version) not in self.versions or stream is None or group is None or at is None:
             return False
-        name, reach, mutes = self.versions[rule_id, version]
-        since = (at // DAY * DAY if mutes else at) - reach
-        return any(self._is_within(self._times.get((stream, name, mark)), since, at) for mark in (mark_of(group), -1))
+        window = self.versions[rule_id, version]
+        since, until = (at // DAY * DAY if window.mutes else at) - window.reach, at + window.waiting
+        times = (self._times.get((stream, window.group_by, mark)) for mark in (mark_of(group), -1))
+        return any(self._is_within(each, since, until) for each in times)
 
     @staticmethod
     def _is_within(times: np.ndarray | None, since: int, until: int) -> bool:

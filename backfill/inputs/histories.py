@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from nightjar.backfill.lateness import Lateness
 from nightjar.rules.model import State
-from nightjar.rules.retention import folds, unfolded
+from nightjar.rules.retention import folds, kept_for, waits_for
 from nightjar.rules.versions import RuleVersion
 
 _LONG_AGO = -(1 << 62)
@@ -86,8 +86,8 @@ def _live(versions: Sequence[tuple[int, RuleVersion]], allowed_lateness: int) ->
         ends = [settled[rule.id]] if rule.id in settled else []
         ends += [after[-1][0]] if after else []
         if rule.state is not State.RETIRED:
-            kept = max(unfolded(version), allowed_lateness) if folds(rule) else unfolded(version)
-            found.append((kept, arrival, min(ends, default=None)))
+            kept = max(kept_for(version), allowed_lateness) if folds(rule) else kept_for(version)
+            found.append((kept, arrival, min(ends) + waits_for(rule) if ends else None))
         settled[rule.id] = min(max(arrival, version.effective + allowed_lateness), settled.get(rule.id, 1 << 63))
         after.append((arrival, version.effective))
     return found

@@ -2,11 +2,11 @@
 
 Each event belongs to one day: to that of its event time where it arrived before that day was settled (its end and the
 stream's allowed lateness), else to that of its arrival; and to both where the stream had more than one allowed lateness
-about then and only by the greatest it was in time. An event at t changes nothing before t and nothing later than
-the widest window after t. So a group has a span around each of its events; spans whose windows meet are one. Where a
-rule has `mute`, alerts may mute later ones of their date: the spans are whole dates, at whose begin nothing is muted. A
-run's cost grows with the day's events and their windows: not with the history, and not with how far event times lie
-apart.
+about then and only by the greatest it was in time. An event at t changes nothing later than the widest window after t,
+and before t only what rules with `unless` have waited for. So a group has a span around each of its events; spans whose
+windows meet are one. Where a rule has `mute`, alerts may mute later ones of their date: the spans are whole dates, at
+whose begin nothing is muted. A run's cost grows with the day's events and their windows: not with the history, and not
+with how far event times lie apart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nightjar.backfill.config import DAY, RunRequest
 from nightjar.backfill.inputs.histories import VersionHistory
 from nightjar.backfill.lateness import Allowed
 from nightjar.rules.engine.alert_columns import described_groups, jsonable
-from nightjar.rules.retention import widest
+from nightjar.rules.retention import waits_for, widest
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from nightjar.rules.types import FieldType, Kind
@@ -34,7 +34,7 @@ from nightjar.rules.versions import RuleVersion
 # Beside an event's own fields, whose names have no dot: a span (µs, both included) of its group in which the run
 # judges, the group as the lake's alerts have it, its bucket, and whether the run judges at this event.
 LO, HI, GROUP, BUCKET, TARGET = "run.lo", "run.hi", "run.group", "run.bucket", "run.target"
-_FROM, _AT = "run.from", "run.at"
+_FROM, _UNTIL, _AT = "run.from", "run.until", "run.at"
 Instant = TypeVar("Instant", int, pl.Expr)
 # A filter that each task is given names all spans of a reading: more than these become fewer and longer ones.
 _MOST_SPANS = 64
@@ -43,11 +43,13 @@ _MOST_SPANS = 64
 @dataclass(frozen=True)
 class GroupBy:
     """One grouping of a stream's events. reach: the widest window over it, µs; mutes: whether a rule over it has
-    `mute`, so that what changes an alert may change others of its date."""
+    `mute`, so that what changes an alert may change others of its date; waiting: the longest time after an event for
+    which a rule over it waits for what follows, µs."""
 
     fields: tuple[str, ...]
     reach: int
     mutes: bool = False
+    waiting: int = 0
 
     @property
     def name(self) -> str:
@@ -56,7 +58,7 @@ class GroupBy:
 
     def judged(self, lo: Instant, hi: Instant) -> tuple[Instant, Instant]:
         """The event times (µs, both included) at which events from lo to hi may change results."""
-        hi = hi + self.reach
+        lo, hi = lo - self.waiting, hi + self.reach
         return (lo // DAY * DAY, (hi // DAY + 1) * DAY - 1) if self.mutes else (lo, hi)
 
 
@@ -81,6 +83,7 @@ def group_bys(
     """
     reach: dict[tuple[str, ...], int] = {}
     muting: set[tuple[str, ...]] = set()
+    waiting: dict[tuple[str, ...], int] = {}
     # by rule, from when on an event's time and arrival can no longer both be those of an earlier version
     replaced: dict[str, int] = {}
     for version in reversed(list(versions)):
@@ -94,13 +97,29 @@ def group_bys(
         if set(groups) <= set(rule.group_by):
             reach[rule.group_by] = max(widest(version), reach.get(rule.group_by, 0))
             muting |= {rule.group_by} if rule.mute else set()
-    return [GroupBy(fields, reach[fields], fields in muting) for fields in sorted(reach)]
+            waiting[rule.group_by] = max(waits_for(rule), waiting.get(rule.group_by, 0))
+    return [GroupBy(fields, reach[fields], fields in muting, waiting[fields]) for fields in sorted(reach)]
 
 
-def settled(request: RunRequest, allowed: Iterable[Allowed]) -> int:
-    """When the day is settled: from then on, an arrival that belongs to it can no longer come (µs). allowed: of each
-    stream about then."""
-    return request.end + max((each.greatest for each in allowed), default=0)
+def settled(request: RunRequest, allowed: Iterable[Allowed], waiting: int = 0) -> int:
+    """When the day is settled: from then on, an arrival that belongs to it can no longer come, nor one that follows an
+    event of it in time (µs). allowed: of each stream about then; waiting: see `longest_wait`."""
+    return request.end + max((each.greatest for each in allowed), default=0) + waiting
+
+
+def longest_wait(versions: Iterable[RuleVersion], begin: int, end: int) -> int:
+    """The longest time (µs) for which a rule waits for what follows an event that is dated from `begin` to `end` (µs).
+
+    versions: in the order of publication.
+    """
+    found = 0
+    replaced: dict[tuple[str, str], int] = {}
+    for version in reversed(list(versions)):
+        key = version.rule.stream, version.rule.id
+        if version.effective < end and replaced.get(key, end) > begin and version.rule.state.is_evaluated:
+            found = max(found, waits_for(version.rule))
+        replaced[key] = min(version.effective, replaced.get(key, end))
+    return found
 
 
 def microseconds_of(stream: Stream) -> pl.Expr:
@@ -157,7 +176,7 @@ def touched_groups(
     lo, hi = group_by.judged(pl.col(LO), pl.col(HI))
     spans = spans.with_columns(lo.alias(LO), hi.alias(HI))
     before = pl.col(HI).cum_max().shift(1)
-    begins = (pl.col(LO) - before > group_by.reach).fill_null(value=True)
+    begins = (pl.col(LO) - before > group_by.reach + group_by.waiting).fill_null(value=True)
     ordered = spans.sort(*by, LO).with_columns((begins.over(by) if by else begins).cum_sum().alias(_FROM))
     lo, hi = pl.col(LO).min(), pl.min_horizontal(pl.col(HI).max(), request.end - 1).alias(HI)
     whole = ordered.group_by(*by, _FROM).agg(lo, hi).drop(_FROM)
@@ -183,15 +202,17 @@ def _values(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:
 
 
 def events_of(events: pl.LazyFrame, groups: pl.LazyFrame, stream: Stream, group_by: GroupBy) -> pl.LazyFrame:
-    """The events a run must see of the touched groups: from the widest window before LO to HI; TARGET: from LO on.
+    """The events a run must see of the touched groups: from the widest window before LO to HI, and what rules wait for
+    after it; TARGET: from LO to HI.
 
     events: in the order of event time. groups: the group-by's fields, LO, HI, and what else each of its events is to be
     given.
     """
     event = microseconds_of(stream)
-    spans = groups.with_columns((pl.col(LO) - group_by.reach).alias(_FROM))
-    found = in_spans(events, event, spans, by=group_by.fields, begin=_FROM, end=HI)
-    return found.with_columns((event >= pl.col(LO)).alias(TARGET)).drop(_FROM, LO, HI)
+    until = (pl.col(HI) + group_by.waiting).alias(_UNTIL)
+    spans = groups.with_columns((pl.col(LO) - group_by.reach).alias(_FROM), until)
+    found = in_spans(events, event, spans, by=group_by.fields, begin=_FROM, end=_UNTIL)
+    return found.with_columns(event.is_between(LO, HI).alias(TARGET)).drop(_FROM, _UNTIL, LO, HI)
 
 
 def in_spans(

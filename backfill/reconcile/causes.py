@@ -41,13 +41,16 @@ from nightjar.rules.asking import tables_asked
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.store import ARRIVAL, LATE
 from nightjar.rules.engine.table_rows import EVERY, TableRows
-from nightjar.rules.retention import named_by
+from nightjar.rules.retention import named_by, waits_for
 from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MIN_TIMESTAMP
 from nightjar.rules.types import INSTANT
 from nightjar.rules.versions import RuleSet, RuleVersion
 
 # How often one window, and all windows of one CauseFinder, are replayed at most: some seconds, and some minutes.
 _REPLAYS_A_WINDOW, _MOST_REPLAYS = 256, 10_000
+# The clock of a replay (µs): by then it is known what has followed each event.
+_EVERYTHING = 1 << 62
 
 
 class CauseFinder:
@@ -56,8 +59,9 @@ class CauseFinder:
     events: the stream's fields, arrival_time, partition and offset of all records of these groups, duplicates too, from
     the widest window before the differences on; `late`: whether the stream reported the event as late; CONFLICTS.
     published: by rule id and version. consumed, began: partition to the offset after the last record that the stream
-    had read, and to that of the first one that its state can hold. lateness: what `allowed_lateness` (µs) has been.
-    tables: the rows of tables, if some are declared.
+    had read, and to that of the first one that its state can hold. clock: how far (µs) the stream's clock had come,
+    None if that is unknown. lateness: what `allowed_lateness` (µs) has been. tables: the rows of tables, if some are
+    declared.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class CauseFinder:
         published: Mapping[tuple[str, int], VersionHistory],
         consumed: Mapping[int, int],
         began: Mapping[int, int],
+        clock: int | None = None,
         lateness: Collection[int] = (),
         tables: TableRows | None = None,
     ) -> None:
@@ -81,6 +86,8 @@ class CauseFinder:
             self._versions[version.rule.id].append(version)
         self._tables = tables
         self._verdict_only = by_verdict(ruleset.versions)
+        self._clock = MIN_TIMESTAMP if clock is None else clock
+        self._waits = {version.key: waits_for(version.rule) for of in self._versions.values() for version in of}
         self._replayed = self._replay(ruleset, events)
         self._windows = _Windows(stream, group_by, events, consumed, began)
         self._replays_left = _MOST_REPLAYS
@@ -93,7 +100,9 @@ class CauseFinder:
         replayed = canonical(self._replayed.join(about, on="alert_id", how="semi"))
         again = replayed.select("alert_id", pl.col("measures").alias("replayed"))
         about = about.join(again, on="alert_id", how="left", maintain_order="left")
-        columns = ("alert_id", "rule_id", "rule_version", "event_id", "at", announced, "replayed")
+        versions = about.select("rule_id", "rule_version").iter_rows()
+        about = about.with_columns(pl.Series("waits", [self._waits.get(of, 0) for of in versions], pl.Int64))
+        columns = ("alert_id", "rule_id", "rule_version", "event_id", "at", "waits", announced, "replayed")
         rows = about.select(columns).iter_rows(named=True)
         found = [self._cause(row, window).value for row, window in zip(rows, self._windows.of(about), strict=True)]
         causes = about.select("alert_id", pl.Series("cause", found, pl.String))
@@ -124,6 +133,8 @@ class CauseFinder:
             return Cause.STREAM_DOWN
         if window.late and (self._same(row, row["replayed"]) or self._is_of_uneven_reading(row, window)):
             return Cause.LATE_EVENT if window.late_as_declared else Cause.SETTINGS_CHANGED
+        if row["waits"] and row["announced"] is None and row["at"] + row["waits"] >= self._clock:
+            return Cause.STREAM_DOWN  # its clock has not come so far
         asked = self._asked.get(rule_id)
         if asked and self._same(row, self._replayed_as_seen.get(row["alert_id"])):
             return Cause.REFERENCE_CHANGED
@@ -192,7 +203,7 @@ class CauseFinder:
         found = []
         for stream in others:
             engine = Engine(stream, self._ruleset, group_bys=frozenset({self._group_by.fields}), tables=self._tables)
-            advance = engine.advance(self._events, known=EVERY)
+            advance = engine.advance(self._events, _EVERYTHING, known=EVERY)
             alerts = latest_revisions(pl.DataFrame(advance.alerts)).filter(kind="alert")
             found.append(dict(canonical(alerts).select("alert_id", "measures").iter_rows()))
         return found
@@ -253,8 +264,8 @@ class CauseFinder:
     def _replay(self, ruleset: RuleSet, events: pa.Table, known: int | None = EVERY) -> pl.DataFrame:
         """The stream's alerts after it has processed these events. known: as Engine.advance has it."""
         engine = Engine(self._stream, ruleset, group_bys=frozenset({self._group_by.fields}), tables=self._tables)
-        alerts = engine.advance(events, known=known).alerts
-        return latest_revisions(pl.DataFrame(alerts)).filter(pl.col("kind") == "alert")
+        alerts = engine.advance(events, _EVERYTHING, known=known).alerts
+        return latest_revisions(pl.DataFrame(alerts)).filter(kind="alert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,20 +338,21 @@ class _Windows:
         return self._rows.slice(window.first, window.end - window.first)
 
     def of(self, about: pl.DataFrame) -> Iterator[_Window]:
-        """The window of each row: `group`, `event_id` and `at` (µs)."""
+        """The window of each row: `group`, `event_id`, `at` and `waits` (µs)."""
         own = about.join(self._own, on=["event_id", "at"], how="left", maintain_order="left")
-        for group, at, arrival, partition in own.select("group", "at", "arrival", "partition").iter_rows():
-            first, end = self._places(group, at)
+        named = own.select("group", "at", "waits", "arrival", "partition").iter_rows()
+        for group, at, waits, arrival, partition in named:
+            first, end = self._places(group, at, waits)
             counts = {name: int(before[end] - before[first]) for name, before in self._before.items()}
             starts = int(self._times[first]) if first < end else at
             yield _Window(first, end, starts, arrival, partition, **counts)
 
-    def _places(self, group: str, at: int) -> tuple[int, int]:
+    def _places(self, group: str, at: int, waits: int) -> tuple[int, int]:
         number = self._of_group.get(group)
         if number is None:
             return 0, 0
         begin, end = self._ends[number], self._ends[number + 1]
-        first, after = np.searchsorted(self._times[begin:end], [at - self._reach, at + 1])
+        first, after = np.searchsorted(self._times[begin:end], [at - self._reach, at + waits + 1])
         return int(begin + first), int(begin + after)
 
 

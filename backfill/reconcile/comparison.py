@@ -118,6 +118,7 @@ def _search(run: RunContext, buckets: Buckets, differing: Sequence[int]) -> Caus
         run.rules.published,
         stream_state.consumed(run.root, progress),
         stream_state.began(run.root, progress),
+        stream_state.clocks(run.root, progress),
         {name: frozenset(value for _, value in of) for name, of in run.rules.reported.items()},
     )
 
@@ -211,6 +212,8 @@ class CauseTasks(OverSplits):
     """By topic and partition; see stream_state."""
     began: Mapping[str, Mapping[int, int]]
     """Likewise."""
+    clocks: Mapping[str, int]
+    """By stream, how far the stream's clock had come, µs."""
     lateness: Mapping[str, frozenset[int]]
     """By stream `allowed_lateness`, as reported, µs."""
 
@@ -289,6 +292,7 @@ class CauseTasks(OverSplits):
             published=self.published,
             consumed=self.consumed.get(topic, {}),
             began=self.began.get(topic, {}),
+            clock=self.clocks.get(selection.stream.name),
             lateness=self.lateness.get(selection.stream.name, frozenset()),
             tables=rows_of(selection.tables),
         )

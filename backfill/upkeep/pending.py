@@ -21,6 +21,7 @@ from types import MappingProxyType
 import structlog
 
 from nightjar.backfill.config import DAY, BackfillConfig, microseconds_of_day
+from nightjar.backfill.inputs.scope import longest_wait
 from nightjar.backfill.lateness import Lateness
 from nightjar.backfill.publish.results import finished_runs, of_whole_days
 from nightjar.contracts.run_manifest import read_manifest
@@ -78,7 +79,7 @@ def find_pending(
             older.append(day)
         elif (
             oldest <= day < min(after, before or after)
-            and _is_settled(day, lateness.values(), until)
+            and _is_settled(day, lateness.values(), versions, until)
             and (why := _why(day, known.get(day), versions))
         ):
             found.append(PendingDay(day, why))
@@ -93,10 +94,11 @@ def find_pending(
     return found
 
 
-def _is_settled(day: date, lateness: Iterable[Lateness], until: int) -> bool:
-    """Whether all arrivals that belong to the day come before `until` (µs)."""
+def _is_settled(day: date, lateness: Iterable[Lateness], versions: Sequence[RuleVersion], until: int) -> bool:
+    """Whether all arrivals that belong to the day, and what rules wait for after it, come before `until` (µs)."""
     begin, end = microseconds_of_day(day), microseconds_of_day(day + _DAY)
-    return end + max(each.around(begin, end).greatest for each in lateness) <= until
+    greatest = max(each.around(begin, end).greatest for each in lateness)
+    return end + greatest + longest_wait(versions, begin, end) <= until
 
 
 def _why(day: date, rules: Mapping[tuple[str, int], str | None] | None, versions: Sequence[RuleVersion]) -> str:

@@ -103,16 +103,28 @@ def numpy_alone(columns: dict[str, np.ndarray]) -> None:
         np.cumsum(columns[name][order])
 
 
-def run(ruleset: RuleSet, table: pa.Table, size: int, start: int = 0, *, stream: Stream | None = None) -> float:
+def run(
+    ruleset: RuleSet,
+    table: pa.Table,
+    size: int,
+    start: int = 0,
+    *,
+    stream: Stream | None = None,
+    to_the_end: bool = False,
+) -> float:
     """Seconds to advance an engine over the table in batches of `size`, after a first batch of `start` events.
 
-    stream: of the events; None: the shipped `transactions`.
+    stream: of the events; None: the shipped `transactions`. to_the_end: whether the clock of each batch, also the
+    first, is the arrival of its last event and not of its first.
     """
     engine = Engine(load_streams()["transactions"] if stream is None else stream, ruleset)
-    if start:
-        engine.advance(table.slice(0, start))
     clocks = table.column("arrival_time").cast(pa.int64()).to_numpy()
-    batches = [(table.slice(at, size), int(clocks[at])) for at in range(start, table.num_rows, size)]
+    if start:
+        engine.advance(table.slice(0, start), int(clocks[start - 1]) if to_the_end else None)
+    batches = [
+        (table.slice(at, size), int(clocks[min(at + size, table.num_rows) - 1] if to_the_end else clocks[at]))
+        for at in range(start, table.num_rows, size)
+    ]
 
     def work() -> None:
         for batch, clock in batches:

@@ -134,6 +134,7 @@ class HostileRules:
             ("description", lambda rule: rule.update(description=self._one(_TEXTS))),
             ("effective", lambda rule: rule.update(effective=self._one(_INSTANTS))),
             ("reset", lambda rule: rule.update(reset_after_alert=True)),
+            ("what must not follow", self._unless),
             ("stream", lambda rule: rule.update(stream=self._one(("Transactions", "", "../x", "payments", *_NAMES)))),
             ("a wrong value", lambda rule: rule.update({self._one((*_KEYS, *_NAMES)): self._one(_VALUES)})),
             ("a key less", lambda rule: rule.pop(self._one(tuple(rule)))),
@@ -224,6 +225,11 @@ class HostileRules:
         measure = self._measure(good=True)
         measure[self._one(("where", "until" if "episode" in measure else "since"))] = self._predicate({})
         rule["measures"] = {**rule["measures"], "m": measure}
+
+    def _unless(self, rule: dict[str, Any]) -> None:
+        rule["unless"] = {"within": self._one(_DURATIONS), "where": self._predicate({})}
+        if self._rng.random() < 0.2:
+            rule["unless"] = self._one((*_VALUES, {**rule["unless"], self._one(_NAMES): self._one(_VALUES)}))
 
     def _computed(self, rule: dict[str, Any]) -> None:
         name = self._one(("c", "m", "n"))

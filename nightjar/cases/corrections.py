@@ -31,6 +31,7 @@ def corrections_of(
     events: Mapping[str, pa.Table],
     alerts: list[dict[str, Any]],
     *,
+    clocks: Mapping[str, int] = MappingProxyType({}),
     reported: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
     rows: TableRows | None = None,
 ) -> list[dict[str, Any]]:
@@ -39,10 +40,11 @@ def corrections_of(
     arrivals: rule id and version to the arrival of its message and the stream's horizon at that time (both µs). events:
     by stream all usable events including duplicates: its fields, arrival_time, partition, offset, and whether the
     stream reported them as `late`. alerts: the stream's records. reported: by stream, of answers their arrival and the
-    `allowed_lateness` of then, both µs. rows: of tables, if some are declared.
+    `allowed_lateness` of then, both µs. clocks: of streams, µs: so far all is known; else up to the latest event time.
+    rows: of tables, if some are declared.
     """
     tables = [
-        Truth(streams[name], ruleset, table.drop_columns(LATE), tables=rows).violations()
+        Truth(streams[name], ruleset, table.drop_columns(LATE), tables=rows, clock=clocks.get(name)).violations()
         for name, table in events.items()
     ]
     truth = pl.DataFrame(pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *tables]))
@@ -52,7 +54,9 @@ def corrections_of(
     if not differing.height:
         return []
     published = {version: VersionHistory(*arrived) for version, arrived in arrivals.items()}
-    causes = pl.concat(_causes(streams, ruleset, published, events, differing, reported=reported, rows=rows))
+    causes = pl.concat(
+        _causes(streams, ruleset, published, events, differing, clocks=clocks, reported=reported, rows=rows)
+    )
     found = corrections(truth, published_alerts, causes, verdict_only).iter_rows(named=True)
     records = [correction_record(row, MIN_TIMESTAMP) for row in found]
     return [{name: value for name, value in record.items() if name != "emitted_at"} for record in records]
@@ -70,6 +74,7 @@ def _causes(
     events: Mapping[str, pa.Table],
     differing: pl.DataFrame,
     *,
+    clocks: Mapping[str, int],
     reported: Mapping[str, Sequence[tuple[int, int]]],
     rows: TableRows | None,
 ) -> Iterator[pl.DataFrame]:
@@ -92,6 +97,7 @@ def _causes(
                 published=published,
                 consumed=consumed,
                 began={},
+                clock=clocks.get(name, MAX_TIMESTAMP),
                 lateness=frozenset(value for _, value in reported.get(name, ())),
                 tables=rows,
             )

@@ -186,8 +186,15 @@ class _Host:
                 table = _table(stream, taken).append_column("partition", pa.array([0] * len(taken)))
                 table = table.append_column("offset", pa.array(range(len(taken))))
                 events[name] = table.append_column(LATE, pa.array([row[LATE] for row in taken]))
+        clocks = {name: engine.clock for name, engine in self.engines.items()}
         return corrections_of(
-            self.case.streams, self.ruleset, self.published, events, self.outcome.alerts, rows=self.rows
+            self.case.streams,
+            self.ruleset,
+            self.published,
+            events,
+            self.outcome.alerts,
+            clocks=clocks,
+            rows=self.rows,
         )
 
     def simultaneous(self) -> Iterator[dict[str, Any]]:

@@ -88,6 +88,8 @@ class Adaptation:
         written["group_by"] = [*map(self._name, written["group_by"])]
         for key in {"where", "when"} & written.keys():
             written[key] = replaced_names(written[key], self.names)
+        if "unless" in written:
+            written["unless"] |= {"where": replaced_names(written["unless"]["where"], self.names)}
         if "measures" in written:
             written["measures"] = {self._name(name): self._measure(of) for name, of in written["measures"].items()}
         written["description"] = PLACEHOLDER.sub(lambda at: f"{{{self._name(at[1])}}}", written["description"])
@@ -129,8 +131,9 @@ class Adaptation:
         stream |= {"entities": [*map(self._name, entities)], "fields": declared}
         steps: list[dict[str, Any]] = [{"at": "0m", "rules": [self.rule]}]
         for step in document["steps"][1:]:
-            events = [self._values(event) for event in step["events"][entry.stream.name]]
-            steps.append({**step, "events": {self.stream.name: events}})
+            events = [self._values(event) for event in step.get("events", {}).get(entry.stream.name, ())]
+            # others only pass the time
+            steps.append({**step, **({"events": {self.stream.name: events}} if events else {})})
         expect = {
             section: [{key: self._expected(value) for key, value in row.items()} for row in rows]
             for section, rows in document["expect"].items()

@@ -20,7 +20,7 @@ from nightjar.rules.lateness import SHIPPED
 from nightjar.rules.measures import fields_under, steps_under
 from nightjar.rules.model import Rule, parse_rule, rule_to_mapping
 from nightjar.rules.names import did_you_mean
-from nightjar.rules.retention import folds, own_unfolded
+from nightjar.rules.retention import folds, own_unfolded, waits_for
 from nightjar.rules.streams import Stream, streams_from_mapping
 
 FOLDER = Path(__file__).resolve().parent
@@ -114,7 +114,7 @@ class Entry:
     @property
     def retention(self) -> str:
         """What the job keeps for the rule, in a sentence."""
-        length = own_unfolded(self.rule)
+        length = own_unfolded(self.rule) + waits_for(self.rule)
         parts = [f"the stream's events of {format_duration(length)}"] if length else []
         parts += ["a row per group and step for windows with a resolution"] if folds(self.rule) else []
         return f"The job keeps {', and '.join(parts)}."
@@ -152,6 +152,7 @@ def names_of(rule: Mapping[str, Any]) -> Iterator[str]:
     yield from rule["group_by"]
     yield from names_in(rule["when"])
     yield from names_in(rule.get("where", ""))
+    yield from names_in(rule.get("unless", {}).get("where", ""))
     yield from PLACEHOLDER.findall(rule["description"])
     for measure in rule.get("measures", {}).values():
         if isinstance(measure, str):

@@ -30,6 +30,9 @@ _OF_PARTITIONS = {
 }
 # Topic to partition to offset. `status` does not use it and accepts any value.
 Offsets = Annotated[Any, WithJsonSchema(_OF_PARTITIONS)]
+_OF_STREAMS = {"type": "object", "additionalProperties": INT64}
+# Stream to µs since 1970.
+Clocks = Annotated[Any, WithJsonSchema(_OF_STREAMS)]
 _AnyText = Annotated[Any, WithJsonSchema({"type": "string"})]
 _Unread = Annotated[Any, WithJsonSchema(_COUNT)]
 
@@ -73,7 +76,7 @@ class JobReport(Batches):
     """A report of the driver. mode: the `latency` that the query runs with; run_id: its run; at: the host's wall clock,
     µs; skew: µs by which that is ahead of the brokers'; lag: by stream; consumed: topic to partition to the offset
     after the last record that was read; began: topic to partition to the offset of the first event that the state can
-    hold; priming: null if nothing is primed."""
+    hold; clocks: stream to the clock, µs, that the query has taken in; priming: null if nothing is primed."""
 
     kind: Literal["job"]
     state: str
@@ -85,6 +88,7 @@ class JobReport(Batches):
     lag: dict[str, Lag]
     consumed: NotRequired[Offsets]
     began: NotRequired[Offsets]
+    clocks: NotRequired[Clocks]
     rules: NotRequired[Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": _COUNT})]]
     priming: NotRequired[Priming | None]
 
@@ -162,6 +166,7 @@ PROGRESS = RecordType(
         "state": Member("of the driver", optional=True),
         "consumed": Member("see JobReport", schema=_OF_PARTITIONS, is_json=True, optional=True),
         "began": Member("see JobReport", schema=_OF_PARTITIONS, is_json=True, optional=True),
+        "clocks": Member("see JobReport", schema=_OF_STREAMS, is_json=True, optional=True),
     },
     _is_progress,
 )
@@ -176,6 +181,14 @@ def offsets_of(text: str) -> dict[str, dict[int, int]] | None:
         return None
     given = [offset for of in offsets.values() for offset in of.values()]
     return offsets if all(type(offset) is int and 0 <= offset < 1 << 63 for offset in given) else None
+
+
+def clocks_of(text: str) -> dict[str, int] | None:
+    """Stream to its clock (µs), from a column; None if it holds anything else."""
+    written = json_object(text.encode())
+    if written is None or not all(type(clock) is int and -(1 << 63) <= clock < 1 << 63 for clock in written.values()):
+        return None
+    return dict(written)
 
 
 def report_schema() -> Row:

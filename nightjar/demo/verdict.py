@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.engine.table_rows import TableRows
-from nightjar.rules.retention import widest
+from nightjar.rules.retention import waits_for, widest
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.truth import Truth
@@ -140,7 +140,7 @@ class _Lateness:
         times = self._by_group(group_by).get(tuple(event[name] for name in group_by), [])
         at = microseconds(event[self._stream.event_time])
         first = bisect_left(times, at - widest(version))
-        return LATE_IN_WINDOW if first < len(times) and times[first] <= at else None
+        return LATE_IN_WINDOW if first < len(times) and times[first] <= at + waits_for(version.rule) else None
 
     def _by_group(self, group_by: tuple[str, ...]) -> dict[tuple[Any, ...], list[int]]:
         if group_by not in self._times:

@@ -6,15 +6,16 @@ Reads without Spark, one day of arrivals at a time, so that memory does not grow
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from operator import or_
+from typing import TypeVar
 
 import polars as pl
 import pyarrow as pa
 import structlog
 
-from nightjar.contracts.job_progress import offsets_of
+from nightjar.contracts.job_progress import clocks_of, offsets_of
 from nightjar.contracts.json_text import ascii_json
 from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
 from nightjar.contracts.rule_status import fold
@@ -33,6 +34,7 @@ from nightjar.storage.paths import AnyPath
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 # Partition to the first offset and the one after the last.
 Ranges = Mapping[int, tuple[int, int]]
 
@@ -43,16 +45,21 @@ def consumed(root: AnyPath, at: int | None = None) -> dict[str, dict[int, int]]:
     Invalid reports are skipped, since anybody may write to a topic. at: the version of the progress table (None: the
     newest).
     """
-    return _reported(root, "consumed", at)
+    return _reported(root, "consumed", at, offsets_of)
 
 
 def began(root: AnyPath, at: int | None = None) -> dict[str, dict[int, int]]:
     """Topic -> partition -> the offset of the first record that the stream's state can have, from its last report."""
-    return _reported(root, "began", at)
+    return _reported(root, "began", at, offsets_of)
 
 
-def _reported(root: AnyPath, name: str, at: int | None) -> dict[str, dict[int, int]]:
-    """The newest valid offsets under this name."""
+def clocks(root: AnyPath, at: int | None = None) -> dict[str, int]:
+    """Stream -> the clock (µs) that the stream had taken in, from its last report that has it."""
+    return _reported(root, "clocks", at, clocks_of)
+
+
+def _reported(root: AnyPath, name: str, at: int | None, read: Callable[[str], dict[str, T] | None]) -> dict[str, T]:
+    """The newest valid value under this name, as `read` reads it."""
     progress = scan(root, PROGRESS, at)
     if name not in progress.collect_schema():
         return {}
@@ -61,10 +68,10 @@ def _reported(root: AnyPath, name: str, at: int | None) -> dict[str, dict[int, i
     while True:
         newest = reported.tail(wanted).collect().to_series().to_list()
         for number, text in enumerate(reversed(newest)):
-            if (offsets := offsets_of(text)) is not None:
+            if (found := read(text)) is not None:
                 if number:
-                    _log.warning("skipped progress records without valid offsets", column=name, skipped=number)
-                return offsets
+                    _log.warning("skipped progress records without valid values", column=name, skipped=number)
+                return found
         if len(newest) < wanted:
             return {}
         wanted *= 100

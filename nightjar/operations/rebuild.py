@@ -110,7 +110,7 @@ def rebuild(
                 with stages.stage(f"State of {stream.name} by {key.field or '(all)'}"):
                     share = share_of(config, book, number, clocks.get(stream.name))
                     read = {p: (0, offset) for p, offset in consumed.get(stream.topic, {}).items()}
-                    announced = stream_state.announced(lake.root, stream, book, key, share.settled)
+                    announced = stream_state.announced(lake.root, stream, book, key, share.announced_since)
                     held = write_share(
                         folder,
                         share,

@@ -53,7 +53,7 @@ def estimates(
         if rule.stream not in rates:
             rates[rule.stream] = events_per_day(settings.lake, streams[rule.stream])
         rate = rates[rule.stream]
-        if rate is None or not rule.aggregates or not rule.state.is_evaluated:
+        if rate is None or not (rule.aggregates or rule.unless) or not rule.state.is_evaluated:
             continue
         if (problem := too_much(version, rate, settings.max_retained_events)) is not None:
             problems.append(Problem(f"rule {rule.id}, measures", problem.found, problem.message, problem.remedy))

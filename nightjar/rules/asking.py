@@ -14,7 +14,8 @@ def tables_asked(rule: Rule, stream: Stream) -> frozenset[tuple[str, str]]:
     if not stream.tables:
         return frozenset()
     measures = rule.aggregates.values()
-    texts = [rule.when, rule.where, *(text for m in measures for text in (m.where, m.since, m.until, *m.steps))]
+    texts = [rule.when, rule.where, None if rule.unless is None else rule.unless.where]
+    texts += (text for m in measures for text in (m.where, m.since, m.until, *m.steps))
     try:
         columns = {**stream.columns, **measure_types(rule, stream)}
         asked = [compile_predicate(text, columns).columns for text in texts if text is not None]

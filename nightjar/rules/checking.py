@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from nightjar.rules.absence import DUE
 from nightjar.rules.computed import in_order, type_of_value
 from nightjar.rules.descriptions import mistaken_placeholders
 from nightjar.rules.durations import format_duration
@@ -55,6 +56,7 @@ _EXAMPLES = {
     "excluding_current": "Write true or false",
     "excluding_start": "Write true or false",
     "resolution": "Write a length of time, as in resolution: 1m",
+    "unless": "Write unless: {within: 15m, where: \"status = 'DELIVERED'\"}",
     "reset_after_alert": "Write true or false",
     "description": "Write text, at most 4096 characters",
     "action": "Write action: {restrict: block_customer, for: 24h}",
@@ -163,8 +165,9 @@ class _Check:
         match error["type"]:
             case "missing":
                 self.add(dotted, "", "is missing", _EXAMPLES.get(key, ""))
-            case "extra_forbidden" if key == "action" and len(path) > 1:
-                self.add(dotted, error["input"], "is not a key of an action", _EXAMPLES["action"])
+            case "extra_forbidden" if key in ("action", "unless") and len(path) > 1:
+                what = "is not a key of an action" if key == "action" else "is not a key of unless"
+                self.add(dotted, error["input"], what, _EXAMPLES[key])
             case "extra_forbidden":
                 if shape is Measure:
                     remedy = did_you_mean(key, _MEASURE_OPTIONS, "Beside its function it has")
@@ -205,6 +208,8 @@ class _Check:
             what, remedy = "has no group that its action could restrict", "Name the fields of the group to restrict"
             self.add("group_by", [], what, remedy)
         self.predicate("where", self.written.get("where"), stream.columns)
+        if isinstance(self.written.get("unless"), Mapping):
+            self.unless(self.written["unless"], measures, stream)
         results: dict[str, FieldType] = {}
         lists: set[str] = set()
         aggregates = {name: measure for name, measure in measures.items() if isinstance(measure, Measure)}
@@ -238,7 +243,28 @@ class _Check:
         untyped = untyped - set(results) if isinstance(untyped, set) else untyped
         self.predicate("when", self.written.get("when"), {**results, **stream.columns}, untyped)
         if isinstance(written, Mapping) and not self.accepted:
-            self.description(self.written.get("description"), [*stream.fields, *map(str, written)])
+            due = [DUE] if self.written.get("unless") is not None else []
+            self.description(self.written.get("description"), [*stream.fields, *map(str, written), *due])
+
+    def unless(self, written: Mapping[str, Any], measures: Mapping[str, Measure | str], stream: Stream) -> None:
+        """Check what must not follow, and what does not go with waiting for it (S19)."""
+        self.predicate("unless.where", written.get("where"), stream.columns)
+        if self.written.get("reset_after_alert") is True:
+            what = "does not go with unless: whether an event is a violation would then depend on later ones"
+            self.add("reset_after_alert", "true", what, "Leave one of them out")
+        for name, measure in measures.items():
+            if isinstance(measure, Measure) and measure.over_alerts:
+                what = "does not go with unless: whether other rules are violated is known before what follows"
+                self.add(f"measures.{name}.over_alerts", ", ".join(measure.over_alerts), what, "Leave one of them out")
+            if isinstance(measure, Measure) and measure.resolution is not None:
+                what = "does not go with unless, which evaluates events once the stream has folded those before them"
+                self.add(
+                    f"measures.{name}.resolution", format_duration(measure.resolution), what, "Leave resolution out"
+                )
+        for name in (DUE,) if DUE in measures or DUE in stream.fields else ():
+            what = "is the name under which alerts of a rule with unless have the time when they became due"
+            place = f"measures.{name}" if name in measures else "unless"
+            self.add(place, name, what, "Give the measure, or a derived field of the stream, another name")
 
     def nested(
         self, aggregates: Mapping[str, Measure], inner: Mapping[str, frozenset[str]], columns: Mapping[str, FieldType]
@@ -277,6 +303,8 @@ class _Check:
             return what, "Leave resolution out of both"
         if self.written.get("reset_after_alert") is True:
             return f"looks at {name!r}, which does not go with reset_after_alert", "Leave one of them out"
+        if self.written.get("unless") is not None:
+            return f"looks at {name!r}, which does not go with unless", "Leave one of them out"
         return None
 
     def computed(

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, ValidationInfo, field_validator
 
+from nightjar.rules.absence import Unless
 from nightjar.rules.actions import Action
 from nightjar.rules.checking import MAX_MEASURES, check_rule
 from nightjar.rules.computed import in_order, type_of_value
@@ -129,6 +130,13 @@ class Rule(BaseModel):
         StrictStr,
         Field(description="The condition, over fields and measures. An event for which it holds is a violation."),
     ]
+    unless: Annotated[
+        Unless | None,
+        Field(
+            description="What must not follow, as in `{within: 15m, where: \"status = 'PAID'\"}`: an event for which "
+            "`when` holds is a violation once that time has passed without such an event of the group."
+        ),
+    ] = None
     reset_after_alert: Annotated[
         bool,
         Field(

@@ -35,6 +35,8 @@ def uncounted(naming: Rule, other: Rule) -> tuple[str, str] | None:
         return "is the rule itself", "Name other rules"
     if other.over_alerts:
         return "looks at alerts itself; one level is possible", "Name the rules that it looks at"
+    if other.unless is not None:
+        return "waits for what follows an event (unless), so that its violations are known too late", "Name other rules"
     if any(measure.resolution for measure in other.aggregates.values()):
         return "has a measure with a resolution: folded events are not evaluated again", "Leave resolution out there"
     return None

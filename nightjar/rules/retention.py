@@ -50,6 +50,17 @@ def _of_named(version: RuleVersion) -> int:
     return max((own(each.rule) for each in named if counted(version.rule, each.rule)), default=0)
 
 
+def waits_for(rule: Rule) -> int:
+    """How long after an event (µs) the rule waits for what follows it, before the event can be a violation (S19)."""
+    return 0 if rule.unless is None else rule.unless.within
+
+
+def kept_for(version: RuleVersion) -> int:
+    """How long before what is settled the stream keeps events for the rule, in µs; without measures that have a
+    resolution."""
+    return unfolded(version) + waits_for(version.rule)
+
+
 def folds(rule: Rule) -> bool:
     """Whether a measure of the rule has a resolution."""
     return any(measure.resolution for measure in rule.aggregates.values())
@@ -71,20 +82,20 @@ def reaches_of(rule: Rule) -> dict[str, int]:
 
 
 def retained(version: RuleVersion, events_per_day: float) -> int:
-    """Events that the job retains for the rule at this rate of its stream: those of its widest window of events, and
-    where measures have a resolution the steps of one group.
+    """Events that the job retains for the rule at this rate of its stream: those of its widest window of events and of
+    the time for which it waits for what follows, and where measures have a resolution the steps of one group.
 
     Of events an upper bound: `where` does not count, since the job retains all events of a stream for any of its rules.
     Of steps a lower one: how many groups there are is not known.
     """
     measures = version.rule.aggregates.values()
     steps = (math.ceil(m.reach / m.resolution) for m in measures if m.resolution)
-    return math.ceil(events_per_day * unfolded(version) / MICROSECONDS["d"]) + max(steps, default=0)
+    return math.ceil(events_per_day * kept_for(version) / MICROSECONDS["d"]) + max(steps, default=0)
 
 
 def too_much(version: RuleVersion, events_per_day: float, most: int) -> Problem | None:
     """The problem of a rule that would retain more than `most` events; None if it retains fewer."""
-    found, length = retained(version, events_per_day), format_duration(unfolded(version))
+    found, length = retained(version, events_per_day), format_duration(kept_for(version))
     if found <= most:
         return None
     figures = f"{events_per_day:,.0f} events a day on {version.rule.stream} x {length}"
@@ -92,5 +103,6 @@ def too_much(version: RuleVersion, events_per_day: float, most: int) -> Problem 
         "measures",
         length,
         f"would retain about {found:,} events ({figures}), more than max_retained_events = {most:,}",
-        "Shorten the widest window, give its measures a resolution, or raise the setting if the job has the memory",
+        "Shorten the widest window (or what the rule waits for), give its measures a resolution, or raise the setting "
+        "if the job has the memory",
     )

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from nightjar.rules.approval import is_approval
 from nightjar.rules.model import Rule
 from nightjar.rules.publishing import Answer
+from nightjar.rules.retention import waits_for
 from nightjar.rules.states import State
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
@@ -162,7 +163,7 @@ class RuleBook:
         """Whether no event that is on time by that clock (µs) is evaluated, or will be, because of this version."""
         if clock is None:
             return False
-        settled = clock - self.streams[version.rule.stream].allowed_lateness
+        settled = clock - self.streams[version.rule.stream].allowed_lateness - waits_for(version.rule)
         is_retired = version.rule.state is State.RETIRED and version.effective <= settled
         return is_retired or superseded(version, self.of_rule(version.rule.id), settled) is not None
 

@@ -76,9 +76,10 @@ class Truth:
     stream: the events' declaration. ruleset: the versions; those of other streams are ignored. events: the stream's
     fields in their Arrow types and `arrival_time` (timestamp[us, UTC]; without it events arrive when they happen), in
     any row order; of several events with one id the first arrival counts. group_bys: evaluate only the rules of these
-    (None: of all), if the events are those of some of their groups. tables: their rows,
-    all of which count. failures: where a measure's exact value is out of
-    the range of its type; such an event is not a violation.
+    (None: of all), if the events are those of some of their groups. tables: their rows, all of which count. clock: µs,
+    the time before which all events are known (None: that of the last one): until then it is known what has not
+    happened (S19). failures: where a measure's exact value is out of the range of its type; such an event is not a
+    violation.
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class Truth:
         events: pa.Table,
         group_bys: frozenset[tuple[str, ...]] | None = None,
         tables: TableRows | None = None,
+        *,
+        clock: int | None = None,
     ) -> None:
         if ARRIVAL not in events.column_names:
             events = events.append_column(ARRIVAL, events.column(stream.event_time))
         self._engine = Engine(stream, ruleset.of_stream(stream.name), batch=True, group_bys=group_bys, tables=tables)
-        advance = self._engine.advance(events)
+        advance = self._engine.advance(events, clock)
         self.failures: list[Failure] = advance.failures
         self.events: int = events.num_rows
         self._input_rows = advance.rows.admitted

@@ -156,17 +156,17 @@ def naming(version: RuleVersion, ruleset: RuleSet) -> list[RuleVersion]:
     ]
 
 
-def living(versions: Sequence[RuleVersion], since: int | None) -> tuple[RuleVersion, ...]:
+def living(versions: Sequence[RuleVersion], since: int | None, waits: Sequence[int] = ()) -> tuple[RuleVersion, ...]:
     """Of a rule's versions, in the order of publication, those that apply to some event time at or after `since` (µs;
-    None: ever): those not replaced by then.
+    None: ever): those not replaced by then. waits: how long before `since` (µs) each still applies, if some do.
 
     One that waits for its effective time may still get one before those of later versions.
     """
     kept: list[RuleVersion] = []
     earliest_later = None
-    for version in reversed(versions):
+    for version, wait in zip(reversed(versions), reversed(waits or [0] * len(versions)), strict=True):
         replaced = earliest_later is not None and (
-            earliest_later <= version.effective < NOT_YET or (since is not None and earliest_later <= since)
+            earliest_later <= version.effective < NOT_YET or (since is not None and earliest_later <= since - wait)
         )
         if not replaced:
             kept.append(version)

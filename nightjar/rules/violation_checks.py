@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nightjar.rules.absence import DUE
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.engine.alert_columns import json_objects, jsonable
 from nightjar.rules.engine.table_rows import EVERY, TableRows
@@ -109,7 +110,8 @@ def _conditions(
     types = measure_types(rule, stream)
     recorded = [_parsed(text) for text in violations.column("measures").to_pylist()]
     columns = {name: _physical(events.column(name), kind) for name, kind in stream.fields.items()}
-    readable = [isinstance(each, dict) and each.keys() == types.keys() for each in recorded]
+    names = types.keys() | ({DUE} if rule.unless else set())
+    readable = [isinstance(each, dict) and each.keys() == names for each in recorded]
     for name, kind in types.items():
         values = [_read(each[name], kind) if known else None for each, known in zip(recorded, readable, strict=True)]
         readable = [known and value is not _MISSING for known, value in zip(readable, values, strict=True)]
@@ -132,6 +134,18 @@ def _in_table(name: str, events: pa.Table, stream: Stream, tables: TableRows | N
     times = pc.fill_null(events.column(stream.event_time).cast(pa.int64()), 0).to_numpy()
     held = tables.holds(asked[1], keys, times, np.full(len(times), EVERY)).astype(np.bool_)
     return pl.Series(name, pa.array(held, mask=keys.is_null().to_numpy(zero_copy_only=False)))
+
+
+def meets(events: pa.Table, stream: Stream, condition: str, tables: TableRows | None, *, where: str) -> list[bool]:
+    """Which events meet a condition over their fields. events: the stream's fields; tables: their rows, if some are
+    declared; where: for errors."""
+    columns = {name: _physical(events.column(name), kind) for name, kind in stream.fields.items()}
+    predicate = compile_predicate(condition, stream.columns, where=where)
+    for name in predicate.columns - columns.keys():
+        columns[name] = _in_table(name, events, stream, tables)
+    (held,) = truths([predicate], columns, events.num_rows)
+    found: list[bool] = held.astype(bool).tolist()
+    return found
 
 
 def _compiled(rule: Rule, stream: Stream, types: dict[str, FieldType]) -> Sequence[Predicate]:

@@ -125,7 +125,7 @@ class Bucket:
         overflow = None
         if self.cap is not None:
             overflow = self.cap.mark(advance.alerts)
-            self.cap.evict(self.engine.settled)
+            self.cap.evict(self.engine.announced_since)
             counts.overflow = int(overflow.sum())
         self.counts.add(counts)
         return BatchResult(

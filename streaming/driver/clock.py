@@ -14,6 +14,7 @@ a partition that never had a record keeps its stream's clock from starting.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -222,6 +223,19 @@ class ClockPublisher:
     ) -> None:
         self._config, self._brokers, self._send = config, brokers, send
         self._interval = Every(config.clock_interval / 1_000_000)
+        self._sent: deque[tuple[FutureRecordMetadata, Mapping[str, int]]] = deque()
+        self.taken_in: dict[str, int] = {}
+        """The clocks (µs, by stream) that the query has taken in, of those that this driver has published."""
+
+    def take_in(self, offset: int) -> None:
+        """Note that the query has read the clock topic up to this offset."""
+        while self._sent and self._sent[0][0].is_done:
+            sent, clocks = self._sent[0]
+            if sent.succeeded() and sent.value.offset >= offset:
+                break
+            if sent.succeeded():
+                self.taken_in |= clocks
+            self._sent.popleft()
 
     def publish_if_due(
         self, run_id: str, progress: Mapping[str, list[PartitionProgress]], stamped: int | None
@@ -236,4 +250,6 @@ class ClockPublisher:
         sent_at = time.monotonic()
         sent = self._send(self._config.topics.clock, Clock(run_id, clocks).encoded())
         sent.add_callback(lambda written: self._brokers.take(written.timestamp * 1000, sent_at))
+        if clocks:
+            self._sent.append((sent, clocks))
         return clocks

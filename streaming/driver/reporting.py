@@ -29,7 +29,7 @@ class Reporter:
         brokers: BrokerClock,
         outbox: Outbox,
     ) -> None:
-        self._topic = config.topics.job_progress
+        self._topic, self._clock_topic = config.topics.job_progress, config.topics.clock
         self._checkpoint, self._rules = checkpoint, rules
         self._arrivals, self._brokers, self._outbox = arrivals, brokers, outbox
         self._clocks = ClockPublisher(config, brokers, outbox.send)
@@ -44,12 +44,13 @@ class Reporter:
         stamped, committed = self._brokers.stamped, self._checkpoint.committed_offsets()
         read = self._checkpoint.positions(committed)
         progress = self._arrivals.progress(read)
+        self._clocks.take_in(read.get(self._clock_topic, {}).get(0, 0))
         report = self._job_report(state, mode, batches, progress, committed)
         self._outbox.send(self._topic, ascii_json(report), key=DRIVER_KEY)
         if state != "running":
             return
-        if clocks := self._clocks.publish_if_due(self._checkpoint.run_id, progress, stamped):
-            self._rules.conclude(clocks, read)
+        if published := self._clocks.publish_if_due(self._checkpoint.run_id, progress, stamped):
+            self._rules.conclude(published, read)
 
     def _job_report(
         self,
@@ -73,6 +74,7 @@ class Reporter:
             # what is in the state: a rebuild begins there
             "consumed": committed,
             "began": (metadata.began if metadata else None) or {},
+            "clocks": dict(self._clocks.taken_in),
             "priming": self._rules.priming.report(),
             "rules": {"versions": len(book.answered), "answers": book.next_offset, "skipped": book.skipped},
         }

@@ -50,7 +50,9 @@ class Share:
     horizon: int
     """Event time (µs) from which the rules can still need events."""
     settled: int
-    """Event time (µs) before which no event is evaluated again."""
+    """Event time (µs) before which no event is evaluated again, but by rules that wait for what follows it."""
+    announced_since: int
+    """Event time (µs) before which no alert is announced, revised or retracted any more."""
 
 
 def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) -> Share:
@@ -60,7 +62,9 @@ def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) 
     engine = Bucket(stream, key, book).engine
     if clock is not None:
         engine.advance(stream.schema.append(pa.field(ARRIVAL, INSTANT)).empty_table(), clock)
-    return Share(config, stream, key, number, key == first, clock, engine.position.since, engine.settled)
+    return Share(
+        config, stream, key, number, key == first, clock, engine.position.since, engine.settled, engine.announced_since
+    )
 
 
 def write_share(
@@ -117,7 +121,8 @@ class _Log:
         self._append(self._nothing, announcements)
 
     def _append(self, events: pa.Table, announcements: pa.Table) -> None:
-        clock = FIRST_INSTANT if self._share.clock is None else self._share.clock
+        # what had become due since then is evaluated again: maybe not all of it had been announced (S19)
+        clock = FIRST_INSTANT if self._share.clock is None else self._share.settled
         log = StateLog(self._files, self._share.stream.event_time)
         position = Position(clock, self._share.settled, self._share.horizon)
         self._head = log.append(self._head, Delta(events, announcements), position, version=0)

@@ -256,14 +256,14 @@ def concat(deltas: list[Delta], event_time: str, position: Position) -> Delta:
     """Deltas merged in order, with what an engine at the position can still need.
 
     These are the events from its horizon on, the steps that still count, and the latest announcement of each alert
-    about an event from `settled` on. An alert of a rule with `mute` is needed for so long after its event.
+    about an event from `announced_since` on. An alert of a rule with `mute` is needed for so long after its event.
     """
     # entries may be older than a field of the stream (see Engine.restore)
     events = pa.concat_tables([_decoded(delta.events) for delta in deltas], promote_options="default")
     # as one chunk: each is written by itself, and there would be one for each batch that is in the entries
     events = _since(events.combine_chunks(), event_time, position.horizon)
     announcements = pa.concat_tables([delta.announcements for delta in deltas]).combine_chunks()
-    announcements = announcements.filter(pc.greater_equal(_needed_until(announcements), position.settled))
+    announcements = announcements.filter(pc.greater_equal(_needed_until(announcements), position.announced_since))
     numbered = announcements.append_column("#", pa.array(np.arange(announcements.num_rows)))
     alert = ["event_id", "event_time", "rule_id", "rule_version"]
     last = numbered.group_by(alert).aggregate([("#", "max")]).column("#_max")

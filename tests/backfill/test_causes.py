@@ -68,6 +68,7 @@ def finder(
     conflicting: frozenset[str] = frozenset(),
     versions: RuleSet = ONE_VERSION,
     stream: Stream = STREAM,
+    clock: int | None = None,
     lateness: tuple[int, ...] = (),
 ) -> CauseFinder:
     """Of Ann's payments."""
@@ -85,6 +86,7 @@ def finder(
         published=known,
         consumed={0: consumed, 1: consumed},
         began={0: began},
+        clock=clock,
         lateness=lateness,
     )
 
@@ -296,3 +298,40 @@ def test_what_only_mutes_otherwise_has_the_cause_of_what_mutes() -> None:
         assert causes(late, row(4, "revised", **other))[1] == "unexplained"
     tomorrow = NOON + timedelta(days=1)
     assert causes(late, row(4, "revised", event_time=tomorrow))[1] == "unexplained"
+
+
+WAITING = {**RULE, "when": "payments >= 1", "unless": {"within": "30m", "where": "amount > 1000"}}
+
+
+@pytest.mark.parametrize(
+    ("clock", "expected"), [(None, Cause.STREAM_DOWN), (30, Cause.STREAM_DOWN), (31, Cause.UNEXPLAINED)]
+)
+def test_an_alert_that_the_streams_clock_has_not_made_due_is_left_to_the_stream(
+    clock: int | None, expected: Cause
+) -> None:
+    """S19: had its clock passed the 30 minutes that the rule waits, the alert would be there."""
+    versions = RuleSet.of([parse_rule(WAITING, STREAMS)], 0)
+    at = None if clock is None else AT_NOON + clock * HOUR // 60
+    assert cause([event(1, 0)], 1, emitted=None, true=1, versions=versions, clock=at) is expected
+
+
+def test_what_a_rule_waits_for_came_late() -> None:
+    """S19: the event after the alert's own is in its window."""
+    versions = RuleSet.of([parse_rule(WAITING, STREAMS)], 0)
+    events = [event(1, 0), event(2, 10, arrives=50, amount=2000)]
+    due = {"due": "2026-01-05T12:30:00.000000Z"}
+    found = finder(events, versions=versions, clock=AT_NOON + HOUR)
+    row = {
+        "alert_id": alert_id("burst", 1, "t1", AT_NOON, '{"customer_id":"ann"}'),
+        "rule_id": "burst",
+        "rule_version": 1,
+        "group": '{"customer_id":"ann"}',
+        "event_id": "t1",
+        "event_time": events[0]["event_time"],
+        "outcome": "retracted",
+        "stream_measures": json.dumps({"payments": 1, **due}, separators=(",", ":")),
+        "measures": None,
+        "stream_muted": False,
+        "muted": None,
+    }
+    assert found.causes(pl.DataFrame([row])).get_column("cause").to_list() == ["late_event"]

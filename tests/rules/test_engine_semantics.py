@@ -105,7 +105,7 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
         key = record["rule_id"], record["rule_version"], record["event_id"]
         version = next(v for v in versions if (v.rule_id, v.version) == key[:2])
         got[key] = plain(version.measures, STREAM, json.loads(record["measures"]))
-    assert [*differing("stream", got, announced(versions, violations(SETTING, versions, events)))] == []
+    assert [*differing("stream", got, announced(versions, violations(SETTING, versions, events, engine.clock)))] == []
     first = {}
     for event in events:
         first.setdefault(event["id"], event)
@@ -124,6 +124,7 @@ def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, event
     ruleset, versions = rule_set
     stream, truth = Engine(STREAM, ruleset), Engine(STREAM, ruleset, batch=True)
     alerts = [stream.advance(batch).alerts for batch in cut(cuts, histories.table(events))]
+    alerts.append(stream.advance(histories.table([]), max((event["at"] for event in events), default=None)).alerts)
     expected = {}
     for result in truth.advance(histories.table(events)).rule_results:
         rows = result.rows[result.violated]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.engine import Delta, Engine
 from nightjar.rules.model import parse_rule
+from nightjar.rules.retention import waits_for
 from nightjar.rules.streams import streams_from_mapping
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.versions import RuleSet
@@ -120,7 +121,9 @@ def random_rule(random: Random, known: RuleSet) -> Any:
         state = "active"
     over, group_by = random.choice(["10s", "1m", "3m", "10m", "30m"]), random.choice(["who", "where_to"])
     mute = random.choice([{}, {}, {"mute": "10s"}, {"mute": "3m"}, {"mute": "2h"}])
-    return counting(over, at_least=random.randint(1, 3), group_by=group_by, name=name, state=state, **mute)
+    within = random.choice(["10s", "1m", "10m"])
+    unless = random.choice([{}, {}, {"unless": {"within": within, "where": "amount = 0"}}])
+    return counting(over, at_least=random.randint(1, 3), group_by=group_by, name=name, state=state, **mute, **unless)
 
 
 def random_event(random: Random, now: int, number: int) -> Event:
@@ -161,9 +164,10 @@ def test_a_takeover_changes_nothing(seed: int) -> None:
         assert lost.engine.retained == whole.engine.retained
         assert whole.engine.settled >= settled
         assert whole.engine.horizon >= horizon
+        rules = {version.key: version.rule for version in ruleset.versions}
         for record in expected.alerts.to_pylist():
             time = microseconds(record["event_time"])
-            assert time >= settled
+            assert time >= settled - waits_for(rules[record["rule_id"], record["rule_version"]])
             named = record["rule_id"], record["rule_version"], record["event_id"], time, record["group"]
             assert record["alert_id"] == alert_id(*named)
             assert (record["alert_id"], record["revision"]) not in by_revision

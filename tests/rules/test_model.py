@@ -218,6 +218,28 @@ def test_an_effective_time_without_a_zone_is_utc(given_as: str, expected: dateti
         ({"action": {"restrict": "block", "for": "1h"}, "group_by": []}, "group_by", "has no group", "Name the fields"),
         ({"revisions": "none"}, "revisions", "is 'none'", "'values' or 'verdict'"),
         ({"reset_after_alert": "yes"}, "reset_after_alert", "is 'yes'", "true or false"),
+        ({"unless": {"within": "2d", "where": "TRUE"}}, "unless.within", "2d is not a valid time", "at most 1d"),
+        ({"unless": {"within": "1h"}}, "unless.where", "is missing", "within: 15m"),
+        ({"unless": {"within": "1h", "where": "TRUE", "in": 1}}, "unless.in", "is not a key of unless", "within: 15m"),
+        ({"unless": {"within": "1h", "where": "colour = 1"}}, "unless.where", "colour", ""),
+        (
+            {"unless": {"within": "1h", "where": "TRUE"}, "reset_after_alert": True},
+            "reset_after_alert",
+            "does not go with unless",
+            "Leave one",
+        ),
+        (
+            {
+                "unless": {"within": "1h", "where": "TRUE"},
+                "measures": {
+                    "spent": {"sum": "amount", "over": "1h"},
+                    "often": {"count": "*", "over": "1h", "where": "spent > 5"},
+                },
+            },
+            "measures.often.where",
+            "looks at 'spent', which does not go with unless",
+            "Leave one",
+        ),
         ({"measures": []}, "measures", "is not a mapping", "{sum: amount, over: 1h}"),
         ({"measures": {"spent": {"sum": "amount", "over": None}}}, "measures.spent", "over is empty", "over: 1h"),
         (

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from nightjar.cases import CaseOutcome
 from nightjar.cases.simulate import simulate
+from nightjar.rules.absence import DUE
 from nightjar.rules.engine import Engine
 from nightjar.rules.publishing import judge
 from nightjar.rules.streams import Stream
@@ -61,6 +62,7 @@ def plain(measures: Mapping[str, Measure], stream: Stream, found: dict[str, Any]
     return {
         name: _plain(result_kind(measures[name], stream), value) if name in measures else value
         for name, value in found.items()
+        if name != DUE
     }
 
 
@@ -130,8 +132,11 @@ class Agreement:
                 made, _ = judge(self._ruleset, message, happening.at, streams, history.activation_delay)
                 if made is not None:
                     self._ruleset = RuleSet((*self._ruleset.versions, made))
-        self._truth = evaluations(setting(self._stream, truth=True), history.versions, history.true_events)
-        self._expected = violations(setting(self._stream), history.versions, history.events)
+        true = setting(self._stream, truth=True)
+        self._truth = evaluations(true, history.versions, history.true_events)
+        self._clock = history.happenings[-1].at
+        self._truth_then = evaluations(true, history.versions, history.true_events, self._clock)
+        self._expected = violations(setting(self._stream), history.versions, history.events, self._clock)
         self.counts = Counter(events=len(history.events), rule_versions=len(history.versions))
         self.differences = [*self._batch(connection), *self._published(), *self._streamed()]
 
@@ -209,7 +214,7 @@ class Agreement:
         if sorted(row["event_id"] for row in outcome.late) != late:
             yield f"stream: late are {outcome.late}, expected {late}"
         failed = {(r["rule_id"], r["rule_version"]) for r in outcome.rule_status if r["status"] == "FAILED"}
-        judged = evaluations(setting(stream), history.versions, history.events)
+        judged = evaluations(setting(stream), history.versions, history.events, self._clock)
         for key in self._overflown(judged):
             if key[:2] not in failed:
                 yield f"stream: says nothing of a sum that is too large at {key}"
@@ -217,7 +222,7 @@ class Agreement:
         for group_by, rows in retained(setting(stream), history.versions, history.events, history.passed).items():
             if state.get(",".join(group_by)) != rows:
                 yield f"stream: holds {state.get(','.join(group_by))} events by {group_by}, expected {rows}"
-        if not late and judged == self._truth:
+        if not late and judged == self._truth_then:
             yield from self._word_by_word(records)
         yield from self._corrected(outcome)
 
@@ -225,7 +230,7 @@ class Agreement:
         """With the night's corrections the alerts are the truth, and nothing but late events ever asked for one."""
         records = final([*outcome.alerts, *outcome.corrections]).values()
         got = {self._key(r): plain(self._measures[self._key(r)[:2]], self._stream, r["measures"]) for r in records}
-        truth = {key: found for key, (holds, found) in self._truth.items() if holds}
+        truth = {key: found for key, (holds, found) in self._truth_then.items() if holds}
         yield from differing("night", got, announced(self._history.versions, truth))
         yield from wrongly_muted("night", self._history.versions, records)
         self.counts["corrections"] += len(outcome.corrections)
@@ -283,5 +288,5 @@ class Agreement:
         yield from wrongly_muted("stream in other batches", history.versions, records.values())
         # here all rules are known from the start
         versions = [replace(version, since=LONG_AGO, folded={}) for version in history.versions]
-        expected = violations(setting(stream), versions, history.events)
+        expected = violations(setting(stream), versions, history.events, running.clock)
         yield from differing("stream in other batches", got, announced(versions, expected))

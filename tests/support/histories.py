@@ -124,6 +124,7 @@ OVERS = ("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m")
 _DELAYS = ("1s", "1s", "500ms", "3s", "8s", "30s")
 _ZONES = (None, "Europe/Berlin", "America/Havana", "Asia/Kathmandu")
 _LONGEST = {"day": "27h", "week": "171h", "month": "747h"}
+WITHINS = ("1s", "3s", "500ms", "8s", "30s")
 _RESOLUTIONS = ("1s", "2s", "7s", "30s", "1m")
 _PERCENTS = ("95", "99.9", "50", "1", "25", "33.333")
 _RESULT = {
@@ -419,11 +420,12 @@ def rules(
     of_group: its group-by, where it is given."""
     drawn: dict[str, tuple[dict[str, Any], Measure, str]] = {}
     resets = not stepped and draw(st.integers(0, 3)) == 3
+    waits = not (stepped or resets or naming) and draw(st.integers(0, 2)) == 2
     group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
     group_by = group_by if of_group is None else of_group
     if stepped:
         group_by = tuple(name for name in group_by if name != stream.event_id)
-    foldable = not resets and stream.event_id not in group_by
+    foldable = not resets and not waits and stream.event_id not in group_by
     for number in range(draw(st.sampled_from((1, 0, 2, 3, 4)))):
         # measures of one window are found together
         if not drawn or draw(st.booleans()):
@@ -433,7 +435,7 @@ def rules(
         drawn[f"a{number}"] = draw(_over_alerts(stream, overs, naming))
     kinds = kinds_of(stream)
     names = tuple(name for name, _ in kinds)
-    for name in drawn if not resets else ():
+    for name in drawn if not (resets or waits) else ():
         if draw(st.integers(0, 3)) == 3:
             drawn[name] = draw(_nested(name, drawn, conditions_of(stream)))
     folding = any(measure.resolution for _, measure, _ in drawn.values())
@@ -463,6 +465,10 @@ def rules(
     written |= ({} if score is None else {"score": score}) | ({"tags": [*tags]} if tags else {})
     if resets:
         written["reset_after_alert"] = True
+    unless = draw(predicates(kinds)) if waits else None
+    within = draw(st.sampled_from(WITHINS)) if waits else None
+    if unless and within:
+        written["unless"] = {"within": within, "where": unless.sql}
     if where:
         written["where"] = where.sql
     if effective is not None:
@@ -491,6 +497,8 @@ def rules(
         score=score,
         tags=tags,
         shadow=written["state"] == "shadow",
+        unless=unless.test if unless else None,
+        within=parse_duration(within) if within else 0,
     )
     return written, version
 

@@ -19,6 +19,7 @@ from nightjar.cases import CaseOutcome, Message, Step
 from nightjar.configuration.job import job_config
 from nightjar.configuration.schemas import registry_of
 from nightjar.configuration.settings import Settings, load_settings
+from nightjar.contracts.clock import Clock
 from nightjar.formats.encoding import Encoded, Encoder
 from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
@@ -95,6 +96,13 @@ class CaseRun:
         sent = self._sent(events, steps)
         self.await_consumed({(topic, 0): offset + 1 for of in sent for topic, offset in of})
         return [one + other for one, other in zip(rules, sent, strict=True)]
+
+    def publish(self, clocks: Mapping[str, int]) -> None:
+        """Publish these clocks (µs, by stream), and wait until the job has taken them in."""
+        topic, value = self.settings.clock_topic, Clock(Checkpoint(self.config).run_id, clocks).encoded()
+        sent = self._producer.send(topic, value, partition=0)
+        self._producer.flush(PATIENCE)
+        self.await_consumed({(topic, 0): sent.get(0).offset + 1})
 
     def crash(self) -> None:
         """Stop the query at once; the job ends with this run."""
@@ -231,6 +239,9 @@ def streamed(run: CaseRun, together: Together) -> list[CaseOutcome]:
         places = run.take(*(step for _, step in happening))
         for (part, _), of in zip(happening, places, strict=True):
             sender |= dict.fromkeys(of, part)
+        clocks = {name: step.at for part, step in happening if part.waits for name in part.names.values()}
+        if clocks:
+            run.publish(clocks)
     outcome, rules = run.outcome(), run.settings.rules_topic
 
     def of_part(part: Part, rows: Iterable[dict[str, Any]], key: str) -> list[dict[str, Any]]:

@@ -89,6 +89,7 @@ class LakeNights:
         place.write_text('{"id": "in-memory"}')
         self._waiting: dict[str, list[Sent]] = {}
         self._consumed: dict[int, int] = {}
+        self._clock: int | None = None
         self._alerts: list[Sent] = []
         self._ends: dict[str, int] = {}
         self.archived = 0  # until then (µs)
@@ -131,16 +132,24 @@ class LakeNights:
             self._waiting.setdefault(RULE_STATUS.name, []).append(Sent(0, each.offset, each.arrival, each.value))
 
     def read(
-        self, at: int, events: Iterable[Event], alerts: Iterable[Mapping[str, Any]], late: Iterable[Mapping[str, Any]]
+        self,
+        at: int,
+        events: Iterable[Event],
+        alerts: Iterable[Mapping[str, Any]],
+        late: Iterable[Mapping[str, Any]],
+        clock: int | None = None,
     ) -> None:
-        """What the job has read by then (µs), and announced."""
+        """What the job has read by then (µs), and announced. clock: µs, if it has taken in one."""
+        if clock is not None:
+            self._clock = clock if self._clock is None else max(self._clock, clock)
         for each in events:
             self._consumed[each["partition"]] = max(self._consumed.get(each["partition"], 0), each["offset"] + 1)
         self._add(LATE_EVENTS, at, late)
         self._alerts += self._add(ALERTS, at, ({**alert, "emitted_at": None} for alert in alerts))
         began = dict.fromkeys(self._consumed, 0)
         offsets = {"consumed": self._of_topic(self._consumed), "began": self._of_topic(began)}
-        self._add(PROGRESS, at, [{"kind": "job", **offsets}])
+        clocks = {} if self._clock is None else {self.stream.name: self._clock}
+        self._add(PROGRESS, at, [{"kind": "job", **offsets, "clocks": clocks}])
 
     def _of_topic(self, offsets: Mapping[int, int]) -> dict[str, dict[str, int]]:
         return {self.stream.topic: {str(partition): offset for partition, offset in offsets.items()}}

@@ -42,7 +42,7 @@ class NightRun:
         alerts, late = (
             [record for of_bucket in emitted for record in getattr(of_bucket, name)] for name in ("alerts", "late")
         )
-        self.nights.read(step.at, step.events, alerts, late)
+        self.nights.read(step.at, step.events, alerts, late, step.clock)
 
     def _may_wait(self, rule_id: str) -> bool:
         """Whether the rule's newest version may take effect only later."""

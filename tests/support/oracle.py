@@ -27,6 +27,8 @@ from tests.support.reference import (
     applicable,
     as_then,
     horizon_of,
+    is_due,
+    is_followed,
     judged,
     judges,
     last_violation,
@@ -91,6 +93,7 @@ class Oracle:
                 row["changed"] = row["in_time"] is not row.setdefault("was_in_time", row["in_time"])
         if late is not None and sorted(late) != sorted(expected_late):
             yield f"reports {sorted(late)} as late, expected {sorted(expected_late)}"
+        self._clock = self._clock if batch.clock is None else max(self._clock, batch.clock)
         concluded = self._concluded(versions)
         for record in alerts:
             yield from self._wrong(record, concluded, versions)
@@ -99,7 +102,6 @@ class Oracle:
         unretracted = [record for record in self._last.values() if record["kind"] == "alert"]
         yield from wrongly_muted("stands", versions, unretracted)
         if batch.clock is not None:
-            self._clock = max(self._clock, batch.clock)
             setting = replace(self._setting, allowed_lateness=allowed_lateness)
             kept = [row for row in self._rows if row["late"] and self._time(row) >= self.horizon]
             late = [(self._time(row), row["arrival"]) for row in kept]
@@ -240,6 +242,8 @@ class Oracle:
             for version in sorted(picked, key=lambda version: version.over_alerts):
                 if not self._serves(version) or not judges(version, row):
                     continue
+                if not is_due(self._setting, version, row, self._clock):
+                    continue
                 seen = visible(version, row)
                 seeing = as_then(self._setting, self._passed.since_of(version), partial(visible, version), then)
                 seeing = over_alerts(self._setting, seeing, versions, is_violation)
@@ -247,9 +251,11 @@ class Oracle:
                 before = violated.setdefault(subject, set())
                 after = last_violation(self._setting, version, [e for e in seen if not e["late"]], before)
                 holds, measures = judged(self._setting, seeing, row, seen, after)
+                on_time = [e for e in self._rows if not e["late"] and self._time(e) >= self.horizon]
+                holds = holds and not is_followed(self._setting, version, row, on_time)
                 if holds:
                     before.add(row[self._stream.event_id])
-                if self._time(row) < self.settled:
+                if self._time(row) < self.settled - version.within:
                     continue
                 key = subject, row[self._stream.event_id], self._time(row)
                 found[key] = holds, measures
@@ -267,7 +273,7 @@ class Oracle:
         key = _key(record)
         record_name = f"{record['kind']} {record['revision']} of {key}"
         last = self._last.get(record["alert_id"])
-        if key[2] < self.settled:
+        if key[2] < self.settled - _of(record, versions).within:
             yield f"{record_name}: the event is settled"
         if record["revision"] != (1 if last is None else last["revision"] + 1):
             yield f"{record_name} follows {last}"
@@ -299,7 +305,8 @@ class Oracle:
         A version that came to apply to an event after it was read announces nothing: the event is not evaluated again.
         Nor is one for another `allowed_lateness`, by which other events count in measures with a resolution (S14.4).
         """
-        unretracted = {_key(r): r for r in self._last.values() if r["kind"] == "alert" and _key(r)[2] >= self.settled}
+        announced = {_key(r): r for r in self._last.values() if r["kind"] == "alert"}
+        unretracted = {key: r for key, r in announced.items() if key[2] >= self.settled - _of(r, versions).within}
         picks = {(row[self._stream.event_id], self._time(row)): row["picks"] for row in self._rows}
         for key in sorted({key for key, (holds, _) in concluded.items() if holds} | unretracted.keys()):
             (rule_id, _), event_id, time = key

@@ -295,7 +295,7 @@ def case_file(history: History, differences: Iterable[str]) -> str:
         lines += [f"      - {json_text(change_json(change))}" for change in happening.changes]
         lines += ["    events:", f"      {stream.name}:"] * bool(happening.events)
         lines += [f"        - {event_json(stream, made)}" for made in happening.events]
-    expected = violations(setting(stream), history.versions, history.events)
+    expected = violations(setting(stream), history.versions, history.events, history.happenings[-1].at)
     lines += ["expect:", "  final:" if expected else "  final: []"]
     by_name = {(version.rule_id, version.version): version for version in history.versions}
     for (rule_id, version, event_id), values in expected.items():

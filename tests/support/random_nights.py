@@ -55,9 +55,11 @@ FACTOR = 720
 DAY = 86_400 * SECOND
 BEGIN = 300 * SECOND  # of every run
 MIDNIGHT = 20_900 * DAY
+# The clock by then, after which nothing comes.
+_IN_THE_END = 1 << 62
 # Of so many alerts of a run the explanation is compared.
 _EXPLAINED = 4
-_DURATIONS = ("over", "delay", "episode", "resolution", "mute")
+_DURATIONS = ("over", "delay", "episode", "resolution", "mute", "within")
 
 
 def stretched(run: Run, before: int) -> Run:
@@ -114,7 +116,8 @@ def _longer_version(version: Version, effective: int) -> Version:
         )
 
     measures = {name: longer(measure) for name, measure in version.measures.items()}
-    return replace(version, effective=effective, mute=version.mute * FACTOR, measures=measures)
+    longer_times = {"mute": version.mute * FACTOR, "within": version.within * FACTOR}
+    return replace(version, effective=effective, measures=measures, **longer_times)
 
 
 def without_distant_copies(run: Run) -> Run:
@@ -161,7 +164,10 @@ class RandomNights:
             job.take(step)
             if isinstance(step, Batch) and self._rng.random() < 0.6:
                 self._pass(step.at)
-        self._conclude(step.at if isinstance(step, Batch) else MIDNIGHT)
+        # until nothing is waited for any more
+        end = (step.at if isinstance(step, Batch) else MIDNIGHT) + 2 * DAY
+        job.take(Batch(end, [], [], end, again=False, history=""))
+        self._conclude(end)
 
     def _pass(self, now: int) -> None:
         """Archive, and whatever people and schedules do by then (µs)."""
@@ -332,7 +338,7 @@ class RandomNights:
         yield from (f"{name} is published {count} times" for name, count in published.items() if count > 1)
         of = {(version.rule_id, version.version): version for version in versions}
         in_force = [each for each in self._latest().values() if each["kind"] == "alert"]
-        truth = violations(setting(stream, truth=True), versions, run.events)
+        truth = violations(setting(stream, truth=True), versions, run.events, _IN_THE_END)
         own = {(each[stream.event_id], each[stream.event_time]): each for each in run.events}
         # of an id that several events have: the first counts
         first = {each[stream.event_id]: each for each in reversed(run.events)}

@@ -71,6 +71,8 @@ class Version:
     resets: bool = False  # starts again after each violation
     since: int = LONG_AGO  # the stream's horizon when the version was published: earlier events it never sees
     sees: str | None = None  # `where` as written
+    unless: Test | None = None  # what must not follow an event
+    within: int = 0  # how long after it, µs
     # of measures with a resolution, by name: event times from which on events, and whole steps, count for them (S14.3)
     folded: dict[str, tuple[int, int]] = field(default_factory=dict)
     # measures that are computed from an event and its other measures, each of which may read those before it
@@ -113,16 +115,25 @@ def fnv64(text: str) -> int:
     return h ^ (h >> 33)
 
 
-def violations(setting: Setting, versions: list[Version], events: list[Event]) -> dict[tuple[str, int, str], Event]:
+def violations(
+    setting: Setting, versions: list[Version], events: list[Event], clock: int | None = None
+) -> dict[tuple[str, int, str], Event]:
     """(rule id, version, event id) -> the measures, for every violation (S1 to S8)."""
-    return {key: measures for key, (violated, measures) in evaluations(setting, versions, events).items() if violated}
+    found = evaluations(setting, versions, events, clock)
+    return {key: measures for key, (violated, measures) in found.items() if violated}
 
 
 def evaluations(
-    setting: Setting, versions: list[Version], events: list[Event]
+    setting: Setting, versions: list[Version], events: list[Event], clock: int | None = None
 ) -> dict[tuple[str, int, str], tuple[bool, Event]]:
-    """(rule id, version, event id) -> whether it is a violation, and the measures, for every event that is judged."""
+    """(rule id, version, event id) -> whether it is a violation, and the measures, for every event that is judged.
+
+    clock: µs; without one a stream has none yet, and of the truth it is the latest event time.
+    """
     known = in_order(setting, events)
+    if clock is None:
+        is_truth = setting.allowed_lateness is None and known
+        clock = known[-1][setting.event_time] if is_truth else LONG_AGO
     rule_ids = sorted({v.rule_id for v in versions})
 
     found = {}
@@ -169,8 +180,11 @@ def evaluations(
             continue
         for rule_id in rule_ids:
             version = applicable(versions, rule_id, event[setting.event_time])
-            if version is not None and judges(version, event):
-                found[rule_id, version.version, event[setting.event_id]] = verdict(version, event)
+            if version is None or not judges(version, event) or not is_due(setting, version, event, clock):
+                continue
+            holds, measures = verdict(version, event)
+            holds = holds and not is_followed(setting, version, event, known)
+            found[rule_id, version.version, event[setting.event_id]] = holds, measures
     return found
 
 
@@ -212,7 +226,7 @@ def counts(version: Version, names: Iterable[str], other: Version) -> bool:
     """Whether a version may count violations of another one under these names (S23.1)."""
     is_named = any(name in (other.rule_id, *(f"tag:{tag}" for tag in other.tags)) for name in names)
     fits = other.group_by == version.group_by and other.rule_id != version.rule_id
-    return is_named and fits and not other.over_alerts and not other.has_resolution
+    return is_named and fits and not other.over_alerts and not other.has_resolution and other.unless is None
 
 
 def is_refused(version: Version, newest: Mapping[str, Version]) -> bool:
@@ -255,6 +269,22 @@ def over_alerts(
         for name, measure in version.measures.items()
     }
     return replace(version, measures=measures)
+
+
+def is_due(setting: Setting, version: Version, event: Event, clock: int) -> bool:
+    """Whether it is known by this clock what has followed the event (S19)."""
+    return version.unless is None or event[setting.event_time] + version.within < clock
+
+
+def is_followed(setting: Setting, version: Version, event: Event, known: list[Event]) -> bool:
+    """Whether what a version waits for has come after the event, or at its time (S19)."""
+    return version.unless is not None and any(
+        version.unless(other)
+        and 0 <= other[setting.event_time] - event[setting.event_time] <= version.within
+        and all(other[f] == event[f] for f in version.group_by)
+        for other in known
+        if other is not event and not is_late(setting, other)
+    )
 
 
 def last_violation(setting: Setting, version: Version, on_time: list[Event], violated: set[str]) -> Event | None:
@@ -491,11 +521,16 @@ def living(versions: list[Version], settled: int) -> list[Version]:
     """The versions that an event which is still to be judged can see: they change only where one takes effect. One that
     waits for its effective time may get any until a later one applies."""
     known = [v for v in versions if v.effective != NOT_YET]
-    times = [settled, *(v.effective for v in known if v.effective > settled)]
-    seen = [applicable(known, rule_id, time) for rule_id in {v.rule_id for v in known} for time in times]
+    seen = [v for v in known if any(applicable(known, v.rule_id, t) is v for t in _judged_times(v, known, settled))]
     waiting = [v for v in versions if v.effective == NOT_YET and not is_replaced(v, versions, settled)]
-    found = [version for version in [*seen, *waiting] if version is not None and not version.retired]
+    found = [version for version in [*seen, *waiting] if not version.retired]
     return [replace(version, named=named_by(version, versions)) for version in found]
+
+
+def _judged_times(version: Version, known: list[Version], settled: int) -> list[int]:
+    """Event times among which versions change that a version may still have to judge."""
+    since = settled - version.within
+    return [since, *(v.effective for v in known if v.effective > since)]
 
 
 def named_by(version: Version, versions: list[Version]) -> tuple[Version, ...]:
@@ -521,7 +556,7 @@ def is_replaced(version: Version, versions: list[Version], settled: int) -> bool
 
 def reach_of(version: Version) -> int:
     """How long before an event those may lie that the version depends on."""
-    return own_reach(version) + max((own_reach(other) for other in version.named), default=0)
+    return own_reach(version) + max((own_reach(other) for other in version.named), default=0) + version.within
 
 
 def own_reach(version: Version) -> int:

@@ -112,6 +112,17 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
     applies = [f"e.{event_time} >= {version.effective}", *(f"e.{event_time} < {other.effective}" for other in later)]
     measures = "".join(f', "{name}"' for name in rule.aggregates)
     when = "FALSE" if rule.computed else rule.when
+    holds, judged = f"coalesce(({when}), FALSE)", ""
+    if rule.unless is not None:
+        until = f"e.{event_time} + {rule.unless.within}"
+        judged = f" AND {until} < (SELECT max({event_time}) FROM known)"
+        after = [f"f.{event_id} <> e.{event_id}", f"f.{event_time} BETWEEN e.{event_time} AND {until}"]
+        after += [f'f."{name}" = e."{name}"' for name in rule.group_by]
+        holds += f" AND {event_id} NOT IN (SELECT {event_id} FROM followed)"
+        awaited = f"SELECT * FROM known WHERE {rule.unless.where}"
+        followed = f"SELECT e.{event_id} FROM seen AS e JOIN ({awaited}) AS f ON {' AND '.join(after)}"
+    else:
+        followed = f"SELECT {event_id} FROM known WHERE FALSE"
     return f"""
         WITH known AS (
             SELECT * FROM arrived QUALIFY row_number() OVER (PARTITION BY {event_id} ORDER BY arrived) = 1
@@ -123,9 +134,11 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
         ), found AS (
             SELECT {", ".join([f"e.{event_id}", *aggregates])}
             FROM marked AS e JOIN marked AS o ON {" AND ".join([*same, "o.the_nth <= e.the_nth"])}
-            WHERE {" AND ".join(applies)} GROUP BY e.{event_id}
+            WHERE {" AND ".join(applies)}{judged} GROUP BY e.{event_id}
+        ), followed AS (
+            {followed}
         )
-        SELECT {event_id}, coalesce(({when}), FALSE){measures} FROM found JOIN seen USING ({event_id})
+        SELECT {event_id}, {holds}{measures} FROM found JOIN seen USING ({event_id})
     """
 
 

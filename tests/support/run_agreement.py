@@ -36,6 +36,7 @@ class RunAgreement:
         self._run, self._host_type = run, host
         self._answers, self._alerts, self._late = Answers(), list[dict[str, Any]](), set[tuple[str, int, int]]()
         self._published: dict[tuple[str, int], tuple[int, int]] = {}  # arrival of the message, and the horizon then
+        self._clocks: dict[str, int] = {}
         self.counts: Counter[str] = Counter(events=len(run.events), beside=len(run.events_of(ELSEWHERE)))
         # histories are small: look for what can go as soon as a few events are held
         with evicting_early(), TemporaryDirectory(prefix="nightjar-run-") as folder:
@@ -69,6 +70,9 @@ class RunAgreement:
             if answers != expected:
                 yield f"step {number}: answers {answers}, expected {expected}"
             read = {name: step.of(name) for name in self._evaluated}
+            for name, of in read.items():
+                known = self._clocks.get(name, LONG_AGO)
+                self._clocks[name] = known if of.clock is None else max(known, of.clock)
             shares = {name: host.shares(name, of.events) for name, of in read.items()}
             for at, (oracle, emitted) in enumerate(zip(oracles, host.take(step), strict=True)):
                 if not host.runs(at):
@@ -155,7 +159,13 @@ class RunAgreement:
         events = {name: table.append_column(LATE, pa.array(self._is_late(name))) for name, table in tables.items()}
         book = self._host.book
         corrections = corrections_of(
-            self._declared, book.ruleset, self._published, events, self._alerts, reported=book.reported
+            self._declared,
+            book.ruleset,
+            self._published,
+            events,
+            self._alerts,
+            clocks=self._clocks,
+            reported=book.reported,
         )
         self.counts["corrections"] += len(corrections)
         self.counts.update(f"cause_{record['cause']}" for record in corrections)
@@ -177,7 +187,7 @@ class RunAgreement:
     def _untrue(self, name: str, records: list[dict[str, Any]]) -> Iterator[str]:
         """What the last records of the alerts on a stream say otherwise than the reference."""
         stream, versions = self._declared[name], self._answers.of(name)
-        truth = violations(setting(stream, truth=True), versions, self._run.events_of(name))
+        truth = violations(setting(stream, truth=True), versions, self._run.events_of(name), self._clocks.get(name))
         measures = {(v.rule_id, v.version): v.measures for v in versions}
         got: dict[Key, Measured] = {}
         for record in records:

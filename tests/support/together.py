@@ -1,8 +1,8 @@
 """Many cases as one, so that a job, a lake and a run serve all of them.
 
-How it works: cases share the streams that they declare alike, each with one field more that says whose an event is,
-and every rule's `where` asks for it, so that a rule sees the events of its own case alone. Ids of rules and events
-begin with the case's mark. `Part.own` takes the marks off what comes of it.
+How it works: cases share the streams that they declare alike (but for those that need clocks), each with one field more
+that says whose an event is, and every rule's `where` asks for it, so that a rule sees the events of its own case alone.
+Ids of rules and events begin with the case's mark. `Part.own` takes the marks off what comes of it.
 
 Known limitations: settings are those of the job that plays them, `alerts_per_rule_and_hour` is 2; of a case's own
 settings only `approvals` counts. Groups are shared: where one case's event comes out of order, another's later events
@@ -41,11 +41,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """One case of several. names: its streams' names to those they have together."""
+    """One case of several. names: its streams' names to those they have together; waits: whether a rule waits for what
+    follows an event, so that it needs clocks."""
 
     case: Case
     mark: str
     names: Mapping[str, str]
+    waits: bool = False
 
     @property
     def steps(self) -> list[Step]:
@@ -97,6 +99,8 @@ class Part:
             written["stream"] = self.names.get(written["stream"], written["stream"])
         if "when" in written:
             written["where"] = f"({written['where']}) AND {mine}" if "where" in written else mine
+        if isinstance(unless := written.get("unless"), dict) and "where" in unless:
+            unless["where"] = f"({unless['where']}) AND {mine}"
         return written
 
     def _event(self, message: Message) -> Message:
@@ -130,22 +134,27 @@ class Together:
         cases, shipped, parts = list(cases), load_streams(), []
         tables = _all_tables(cases)
         known: list[tuple[Stream, str]] = []
+        alone: list[tuple[Stream, str]] = []
         for number, case in enumerate(cases):
             mark, names = _mark(number, case), {}
             used = {event.stream for step in case.steps for event in step.events}
             messages = b"".join(message for step in case.steps for message in step.rules)
+            waits = b'"unless"' in messages
             for name, own in case.streams.items():
                 stream = replace(own, tables=MappingProxyType({}))
                 # a stream without a rule would cost every batch its share; a Flink rule names none
                 if name.encode() not in messages and name not in used:
                     continue
                 shared = next((shared for declared, shared in known if declared == stream), None)
-                if shared is None:
+                if waits:  # its steps are the stream's clock
+                    shared = f"{name}_{number}"
+                    alone.append((stream, shared))
+                elif shared is None:
                     shared = name if stream == shipped.get(name) else f"{name}_{number}"
                     known.append((stream, shared))
                 names[name] = shared
-            parts.append(Part(case, mark, names))
-        streams = {name: replace(_owned(stream, name), tables=tables) for stream, name in known}
+            parts.append(Part(case, mark, names, waits))
+        streams = {name: replace(_owned(stream, name), tables=tables) for stream, name in [*known, *alone]}
         return cls(tuple(parts), streams)
 
     def rounds(self) -> Iterator[list[tuple[Part, Step]]]:

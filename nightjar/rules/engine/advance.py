@@ -45,6 +45,13 @@ class Position:
     """By the names of folds, from when on (µs) each has counted without a gap, and from when on its steps count."""
     folded: int = LONG_AGO
     """See Engine, µs."""
+    waiting: int = 0
+    """How long before `settled` a rule that waits for what follows still announces (S19), µs."""
+
+    @property
+    def announced_since(self) -> int:
+        """Event time (µs) before which nothing is announced any more."""
+        return self.settled - self.waiting
 
     @property
     def since(self) -> int:

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nightjar.rules.absence import DUE
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.engine.columns import FEW, logical
 from nightjar.rules.engine.measures import Values
@@ -101,6 +102,9 @@ class Described:
             name: jsonable(measure_column(store, compiled, name, found, at), compiled.types[name])
             for name, found in values.items()
         }
+        if compiled.rule.unless is not None:
+            due = logical(store.times[rows] + compiled.rule.unless.within, None, FieldType(Kind.TIMESTAMP))
+            self._measures[DUE] = jsonable(due, FieldType(Kind.TIMESTAMP))
         self.measures = json_objects(self._measures, len(rows))
         self.group = described_groups({name: self._field(name) for name in compiled.rule.group_by}, len(rows))
         self.event_id = store.array(store.stream.event_id, rows)

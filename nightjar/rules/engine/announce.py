@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +17,10 @@ from nightjar.rules.engine.columns import table_of
 from nightjar.rules.engine.evaluation import RuleResult
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger, Subject
 from nightjar.rules.engine.muting import Muting
-from nightjar.rules.engine.plan import GroupPlan
+from nightjar.rules.engine.plan import GroupPlan, PlanKey
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array
+from nightjar.rules.retention import waits_for
 from nightjar.rules.states import Revisions
 
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
@@ -34,28 +36,40 @@ class Announcements(NamedTuple):
 
 
 def announce(
-    store: EventStore, ledger: Ledger, plan: GroupPlan, results: list[RuleResult], rows: Int64Array, base: int
+    store: EventStore,
+    ledger: Ledger,
+    plan: GroupPlan,
+    results: list[RuleResult],
+    rows: Int64Array,
+    base: int,
+    settled: int,
 ) -> list[Announcements]:
     """What to announce after evaluating the store rows `rows`; results: the rule versions that are violated at some.
 
-    base: nothing has been announced about the rows from there on. An alert whose content has not changed is not
-    announced again. Order: retractions, then rule by rule.
+    base: nothing has been announced about the rows from there on; settled: see `with_muted`. An alert whose content has
+    not changed is not announced again. Order: retractions, then rule by rule.
     """
     old = rows[rows < base]
     old = old[ledger.announced(old)] if len(old) else old
-    announcements = [_withdrawn(ledger, plan, results, old)] if len(old) else []
+    announcements = [_withdrawn(store, ledger, plan, results, old, settled)] if len(old) else []
     return announcements + [_alerts(store, ledger, result, base) for result in results]
 
 
 def with_muted(
-    store: EventStore, ledger: Ledger, muting: Muting, announcements: list[Announcements], settled: int
+    store: EventStore,
+    ledger: Ledger,
+    muting: Muting,
+    announcements: list[Announcements],
+    settled: int,
+    waits: Mapping[tuple[str, int], int],
 ) -> list[Announcements]:
     """The announcements with their column `muted`, then those of other alerts whose `muted` they change.
 
-    settled: event time (µs) before which nothing is announced any more.
+    settled: event time (µs) before which nothing is announced any more, but of versions that wait for what follows an
+    event; waits: for how long before it (µs) these are still announced, by rule id and version.
     """
     whole = _together(announcements)
-    muted, flips = muting.take(whole.table, settled)
+    muted, flips = muting.take(whole.table, settled, waits)
     at = whole.table.column_names.index("muted")
     found = [Announcements(whole.rows, whole.table.set_column(at, "muted", muted))]
     rows = store.ids.find(pa.array([flip.place.event_id.decode() for flip in flips], pa.string()))
@@ -92,23 +106,26 @@ def _together(announcements: list[Announcements]) -> Announcements:
     )
 
 
-def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[RuleResult], old: Int64Array) -> Announcements:
+def _withdrawn(
+    store: EventStore, ledger: Ledger, plan: GroupPlan, results: list[RuleResult], old: Int64Array, settled: int
+) -> Announcements:
     """Retractions of the alerts at these rows whose condition no longer holds."""
     holding: dict[int, set[Subject]] = defaultdict(set)
     for result in results:
         for row in np.intersect1d(result.rows[result.violated], old).tolist():
             holding[row].add(_subject(result))
+    # from which event time on each of its versions announces anything
     own = {
-        Subject(v.rule.id, v.version)
+        Subject(v.rule.id, v.version): settled - waits_for(v.rule)
         for versions in plan.versions.values()
         for v in versions
-        if v.rule.group_by == plan.group_by
+        if PlanKey.of(v.rule) == plan.key
     }
     withdrawn = [
         (row, last)
         for row in old.tolist()
         for subject, last in ledger.unretracted(row).items()
-        if subject in own and subject not in holding[row]
+        if subject not in holding[row] and subject in own and store.times[row] >= own[subject]
     ]
     if not withdrawn:
         return Announcements(_NO_ROWS, NO_ANNOUNCEMENTS)

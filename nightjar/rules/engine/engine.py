@@ -34,12 +34,13 @@ from nightjar.rules.engine.folds import Folds
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger
 from nightjar.rules.engine.muting import Muting
 from nightjar.rules.engine.past import NO_PAST, Past
-from nightjar.rules.engine.plan import GroupPlan, Plan, compile_plan
+from nightjar.rules.engine.plan import GroupPlan, Plan, PlanKey, compile_plan
 from nightjar.rules.engine.predicate_bitmaps import Masks
 from nightjar.rules.engine.store import ARRIVAL, KNOWN, LATE, LONG_AGO, SEQ, EventStore, in_arrival_order
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.engine.table_rows import EVERY, TableRows
-from nightjar.rules.engine.timeline import Needed, Timeline
+from nightjar.rules.engine.timeline import Clocks, Needed, Timeline
+from nightjar.rules.retention import waits_for
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
 from nightjar.rules.versions import RuleSet
@@ -79,7 +80,7 @@ class Engine:
         self._batch = batch
         self.store = EventStore(stream, tables)
         self._masks = self._new_masks()
-        self._timelines: dict[tuple[str, ...], Timeline] = {}
+        self._timelines: dict[PlanKey, Timeline] = {}
         self._ledger = Ledger(self.store)
         self._muting = Muting()
         self._folding = Folding(self.store, self._masks)
@@ -99,33 +100,40 @@ class Engine:
         self._plan = compile_plan(
             self.stream, ruleset, None if self._batch else self.settled, group_bys, self._plan.compiled
         )
-        groups = {plan.group_by: plan for plan in self._plan.groups}
+        groups = {plan.key: plan for plan in self._plan.groups}
         changed = self._masks.use(self._plan.predicates, {key for plan in groups.values() for key in plan.marks})
         # by then an older version applies to nothing any more, and what only it needed may be evicted
-        later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self.settled)
-        self._plan_again_at = min(later, default=_NEVER)
+        versions = ruleset.of_stream(self.stream.name).versions
+        waits = {0, *(waits_for(version.rule) for version in versions)}
+        ends = (version.effective + wait for version in versions for wait in waits)
+        self._plan_again_at = min((each for each in ends if each > self.settled), default=_NEVER)
         if not self._batch:
             self._folding.use(self._plan, self.folded)
         # a timeline may have evicted what only a wider window needs, while the store still has it
         known = {
-            group_by: timeline
-            for group_by, timeline in self._timelines.items()
-            if group_by in groups and timeline.complete_since <= self._needed(groups[group_by]).since
+            key: timeline
+            for key, timeline in self._timelines.items()
+            if key in groups and timeline.complete_since <= self._needed(groups[key]).since
         }
         self._timelines = {}
-        for group_by, plan in groups.items():
-            timeline = known.get(group_by) or Timeline(self.store, self._masks, group_by)
-            timeline.steps = self._folding.of(group_by)
-            timeline.use(sorted({self._masks[key].word for key in plan.marks}), sorted(plan.fields), changed)
-            if group_by not in known:
+        for key, plan in groups.items():
+            timeline = known.get(key) or Timeline(self.store, self._masks, plan.group_by)
+            timeline.steps = self._folding.of(plan.group_by)
+            timeline.use(sorted({self._masks[mark].word for mark in plan.marks}), sorted(plan.fields), changed)
+            if key not in known:
                 timeline.take_in(0, self.horizon)
-            self._timelines[group_by] = timeline
+            self._timelines[key] = timeline
 
     def _new_masks(self) -> Masks:
         return Masks(self.store, None if self._batch else MOST_LATE * self.stream.allowed_lateness)
 
     def _needed(self, plan: GroupPlan) -> Needed:
-        return Needed(self.horizon, self.settled, plan.reach, plan.looks_at_others, self.folded)
+        return Needed(self.horizon, self.settled, plan.reach, plan.looks_at_others, self.folded, plan.kept)
+
+    @property
+    def announced_since(self) -> int:
+        """Event time (µs) before which no version announces anything any more."""
+        return self.settled - self._plan.waiting
 
     @property
     def unfit(self) -> dict[tuple[str, int], str]:
@@ -135,7 +143,11 @@ class Engine:
     @property
     def retained(self) -> dict[tuple[str, ...], int]:
         """How many events each group-by still needs (S11.1)."""
-        return {p.group_by: self._timelines[p.group_by].retained(self._needed(p).since) for p in self._plan.groups}
+        found: dict[tuple[str, ...], int] = {}
+        for plan in self._plan.groups:
+            held = self._timelines[plan.key].retained(self._needed(plan).since)
+            found[plan.group_by] = max(held, found.get(plan.group_by, 0))
+        return found
 
     @property
     def rows(self) -> int:
@@ -148,7 +160,8 @@ class Engine:
         events: the stream's fields (their Arrow types) and arrival_time (timestamp[us, UTC]), optionally partition and
         offset, in any row order. An optional boolean column `late` marks the late events; otherwise these are the ones
         that arrived more than `allowed_lateness` after they happened, and those before `settled`.
-        clock: µs, the stream's clock; it settles events more than `allowed_lateness` before it.
+        clock: µs, the stream's clock; it settles events more than `allowed_lateness` before it. Of the truth: the time
+        before which all events are known, if it is not that of the last one.
         known: the position up to which the events see changes of tables; None: each sees those that had arrived when
         it did, or of a batch engine all.
         """
@@ -169,12 +182,13 @@ class Engine:
             columns[KNOWN] = self._known(arrival, known)
         self.store.append(columns, arrival, seq, late)
         self._masks.extend()
-        evaluated, announced = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
+        met = self._ledger.meet(base, self.announced_since)
+        evaluated, announced = self._evaluate(base, self.store.rows if met else base, self._clocks(clock))
         again = _NO_ROWS if rows == batch.num_rows else np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
         fresh, late_rows, again = (at if places is None else places[at] for at in (fresh, reported, again))
         alerts, brought_by = alerts_table(self.store, announced), brought(announced.rows, base, fresh)
         failures = [f for each in evaluated for result in each.overflown for f in self._failures(result, base, fresh)]
-        folds = {} if clock is None else self._settle(clock)  # after this, rows may have other numbers
+        folds = {} if clock is None or self._batch else self._settle(clock)  # after this, rows may have other numbers
         return Advance(
             alerts,
             InputRows(fresh, late_rows, again, brought_by),
@@ -193,6 +207,12 @@ class Engine:
             of_each = np.full(len(arrival), EVERY if known is None else known)
         found = pa.array(of_each)
         return found if noted is None else pc.coalesce(noted, found)
+
+    def _clocks(self, clock: int | None) -> Clocks:
+        """The clock before and after a batch. clock: that of the batch; the truth's is the last event's time."""
+        if clock is None and self._batch and self.store.rows:
+            clock = int(self.store.times[: self.store.rows].max())
+        return Clocks(self.clock, max(self.clock, self.clock if clock is None else clock))
 
     def _late(self, columns: Mapping[str, pa.Array], arrival: Int64Array, times: Int64Array) -> Mask:
         if self._batch:
@@ -218,15 +238,16 @@ class Engine:
         else:
             self.horizon = max(self.horizon, self.settled - self._plan.of_rows)
         self.folded = max(self.folded, self.horizon)
-        self._ledger.drop_settled(self.settled)
-        self._muting.drop_settled(self.settled)
+        self._ledger.drop_settled(self.announced_since)
+        self._muting.drop_settled(self.announced_since)
         self._evict()
         return folds
 
     @property
     def position(self) -> Position:
         """What another engine needs beside the deltas to continue."""
-        return Position(self.clock, self.settled, self.horizon, self._folding.held, self.folded)
+        folding = self._folding.held, self.folded
+        return Position(self.clock, self.settled, self.horizon, *folding, self._plan.waiting)
 
     def restore(self, deltas: Iterable[Delta], events: int = 0, *, since: int | None = None) -> None:
         """Restore the events and announcements of an earlier engine; call `resume` after the last delta.
@@ -282,7 +303,7 @@ class Engine:
         self._folding.resume(position.held, self.folded)
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
-        self._ledger.drop_settled(self.settled)
+        self._ledger.drop_settled(self.announced_since)
         self._evict()
 
     def prime(self, history: Delta, missed: pa.Table, horizon: int, past: Past = NO_PAST) -> Delta:
@@ -324,8 +345,8 @@ class Engine:
 
     def snapshot(self) -> Delta:
         """Everything that is still needed, as one delta."""
-        muting = self._muting.entries(self.settled, LEDGER_SCHEMA)
-        announcements = pa.concat_tables([self._ledger.entries(self.settled), muting])
+        announced = self._ledger.entries(self.announced_since)
+        announcements = pa.concat_tables([announced, self._muting.entries(self.settled, LEDGER_SCHEMA, announced)])
         return Delta(self.store.table(self.store.since(self.horizon)), announcements, self._folding.tables())
 
     def _admit(self, ids: pa.Array, dead: Int64Array) -> Int64Array:
@@ -346,23 +367,30 @@ class Engine:
         came[came < 0] = np.where(self.store.times[known] >= self.horizon, -1, len(ids))
         return dead[came > dead]
 
-    def _evaluate(self, base: int, unannounced: int) -> tuple[list[ProgramResults], Announcements]:
+    def _evaluate(self, base: int, unannounced: int, clocks: Clocks) -> tuple[list[ProgramResults], Announcements]:
         """Evaluate what the rows from `base` on affect. Nothing has been announced about rows from `unannounced` on."""
         results: list[ProgramResults] = []
         announcements: list[Announcements] = []
         for plan in self._plan.groups:
-            timeline = self._timelines[plan.group_by]
-            runs = timeline.insert(base, self._needed(plan))
+            timeline, waiting = self._timelines[plan.key], (clocks.now, self.settled) if plan.withins else None
+            if waiting is None:
+                runs = timeline.insert(base, self._needed(plan))
+            else:
+                runs = timeline.insert_waiting(base, self._needed(plan), clocks, plan.withins)
             violations.mark(timeline, self._masks, plan, runs, base, self.horizon)
             if not runs.rows:
                 continue
-            found = evaluation.evaluate(timeline, self._masks, plan, runs)
+            found = evaluation.evaluate(timeline, self._masks, plan, runs, waiting)
             if not self._batch:
                 violated = [result for program in found for result in program.violated]
-                announcements += announce(self.store, self._ledger, plan, violated, found[0].rows, unannounced)
+                announcements += announce(
+                    self.store, self._ledger, plan, violated, found[0].rows, unannounced, self.settled
+                )
             results += found
         if self._muting or (announcements and self._plan.mutes):
-            announcements = with_muted(self.store, self._ledger, self._muting, announcements, self.settled)
+            announcements = with_muted(
+                self.store, self._ledger, self._muting, announcements, self.settled, self._plan.waits
+            )
         return results, remember(self._ledger, announcements)
 
     def _failures(self, result: RuleResult, base: int, admitted: Int64Array) -> list[Failure]:
@@ -400,7 +428,7 @@ class Engine:
         """Drop all rows but these, which are in order."""
         new_row = np.full(self.store.rows, -1)
         new_row[rows] = np.arange(len(rows))
-        self._ledger.renumber(new_row, self.settled)
+        self._ledger.renumber(new_row, self.announced_since)
         self.store.keep(rows)
         self._masks.keep(rows)
         for timeline in self._timelines.values():

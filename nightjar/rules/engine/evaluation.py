@@ -70,6 +70,23 @@ class ProgramResults(Sequence[RuleResult]):
         self._program, self._where = program, where
         self._values, self._conditions, self._marks = values, conditions, marks
 
+    def wait(self, timeline: Timeline, masks: Masks, runs: Runs, clock: int, settled: int) -> None:
+        """Leave out the rows where it is not yet known what follows, or has been settled, and the violations where
+        something does (S19).
+
+        runs: the rows, in the same order; clock, settled: µs.
+        """
+        times = timeline.times[runs.at]
+        for at, compiled in enumerate(self._program.rules):
+            unless, awaited = compiled.rule.unless, compiled.awaited
+            assert unless is not None
+            assert awaited is not None
+            due = ((times < clock - unless.within) & (times >= settled - unless.within)).view(np.uint8)
+            self._where[at] = due & self._where[at] if at in self._where else due
+            if at in self._conditions and np.count_nonzero(self._conditions[at]):
+                followed = timeline.followed(runs, *masks[awaited], unless.within)
+                self._conditions[at] = self._conditions[at] & (followed ^ np.uint8(1))
+
     def __len__(self) -> int:
         return len(self._program.rules)
 
@@ -106,8 +123,14 @@ class ProgramResults(Sequence[RuleResult]):
         return [result for result in self if result.overflows] if self._values.overflown else []
 
 
-def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> list[ProgramResults]:
-    """Every version that applies to some row of the runs, evaluated where it applies; at least one ProgramResults."""
+def evaluate(
+    timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs, waiting: tuple[int, int] | None = None
+) -> list[ProgramResults]:
+    """Every version that applies to some row of the runs, evaluated where it applies; at least one ProgramResults.
+
+    waiting: where the plan's rules wait for what follows an event, the clock, before which everything is known, and
+    what is settled, both in µs.
+    """
     times = timeline.times[runs.at]
     if int(times.min()) >= plan.newest_since:
         applicable: dict[tuple[str, int], Mask | None] = {}
@@ -116,6 +139,8 @@ def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> l
         applicable = {key: seen for key, seen in _applicable(plan, times).items() if key in plan.compiled}
         programs = plan.programs(tuple(applicable))
     found = [at_rows(timeline, masks, programs[0], runs, applicable)]
+    if waiting is not None:
+        found[0].wait(timeline, masks, runs, *waiting)
     for program in programs[1:]:
         violated = partial(_violated, timeline, masks, plan, program)
         after = resets.after_violations(timeline, masks, program.rules[0], runs, violated)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,11 +136,14 @@ class Muting:
         """Whether there is any alert that can mute others."""
         return bool(self._announced)
 
-    def take(self, table: pa.Table, settled: int) -> tuple[pa.Array, list[Flip]]:
+    def take(
+        self, table: pa.Table, settled: int, waits: Mapping[tuple[str, int], int] = MappingProxyType({})
+    ) -> tuple[pa.Array, list[Flip]]:
         """Take new announcements (LEDGER_SCHEMA).
 
         Returns which of them are muted (the `muted` of retractions is kept), and which other alerts at events from
-        `settled` (µs) on have to be announced again, because they have become muted or unmuted.
+        `settled` (µs) on have to be announced again, because they have become muted or unmuted. waits: how long before
+        `settled` (µs) those of some rule versions are still announced.
         """
         flags: list[bool] = table.column("muted").to_pylist()
         made = _alerts(table)
@@ -161,7 +165,9 @@ class Muting:
             Flip(name, place, not muted)
             for name, place in sorted(self._owed)
             for _, retracted, muted in (self._announced[name][place],)
-            if not retracted and muted != self._chains[name].muted(place) and place.time >= settled
+            if not retracted
+            and muted != self._chains[name].muted(place)
+            and place.time >= settled - waits.get((name.rule_id, name.rule_version), 0)
         ]
         self._owed = {(flip.chain, flip.place) for flip in flips}
         return pa.array(flags, pa.bool_()), flips
@@ -199,8 +205,12 @@ class Muting:
         self._count = sum(map(len, self._announced.values()))
         self._look_again_at = max(_FLOOR, 2 * self._count)
 
-    def entries(self, settled: int, schema: pa.Schema) -> pa.Table:
-        """The alerts before `settled` (µs) that can still mute others, as announcements without their content."""
+    def entries(self, settled: int, schema: pa.Schema, known: pa.Table | None = None) -> pa.Table:
+        """The alerts before `settled` (µs) that can still mute others, as announcements without their content.
+
+        known: announcements (LEDGER_SCHEMA) that are left out.
+        """
+        others = set[tuple[Name, Place]]() if known is None else {(each.chain, each.place) for each in _alerts(known)}
         rows = [
             dict.fromkeys(("rule_state", "measures", "severity", "text"), "")
             | {
@@ -216,7 +226,11 @@ class Muting:
             }
             for name, alerts in self._announced.items()
             for place, (revision, retracted, muted) in alerts.items()
-            if place.time < settled and not retracted and not muted and self._counts(name, place, settled)
+            if place.time < settled
+            and not retracted
+            and not muted
+            and self._counts(name, place, settled)
+            and (name, place) not in others
         ]
         return pa.Table.from_pylist(rows, schema)
 

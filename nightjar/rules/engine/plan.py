@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from nightjar.rules.functions import FoldFamily, Function
 from nightjar.rules.model import Measure, Rule, State, measure_types
 from nightjar.rules.over_alerts import counted, counts_violations, is_named
 from nightjar.rules.predicates import Predicate, Screen, Value, compile_predicate, compile_value
-from nightjar.rules.retention import named_by, own, unfolded, widest
+from nightjar.rules.retention import kept_for, named_by, own, waits_for, widest
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import FieldType
 from nightjar.rules.versions import RuleSet, RuleVersion, by_rule, living
@@ -60,6 +61,18 @@ class Window(NamedTuple):
     def marks(self) -> tuple[MaskKey | None, ...]:
         """The marks that it looks at."""
         return self.since, self.opens, self.until
+
+
+class PlanKey(NamedTuple):
+    """What rules of one plan have in common: the group-by, and whether they wait for what follows an event (S19)."""
+
+    group_by: tuple[str, ...]
+    waits: bool
+
+    @classmethod
+    def of(cls, rule: Rule) -> PlanKey:
+        """That of a rule."""
+        return cls(rule.group_by, rule.unless is not None)
 
 
 class Aggregate(NamedTuple):
@@ -193,6 +206,8 @@ class CompiledRule:
     predicates: dict[str, Predicate]
     """Those of the marks, by text; a nested one, which is no predicate of fields, holds nowhere."""
     nested: tuple[Nested, ...]
+    awaited: MaskKey | None = None
+    """What makes an event no violation if it follows, where the rule waits for that."""
 
     @property
     def rule(self) -> Rule:
@@ -238,7 +253,8 @@ class CompiledRule:
     @property
     def marks(self) -> set[MaskKey]:
         """The marks that it looks at."""
-        return {self.seen}.union(*(aggregate.marks for aggregate in self.aggregates))
+        awaited = set() if self.awaited is None else {self.awaited}
+        return {self.seen}.union(awaited, *(aggregate.marks for aggregate in self.aggregates))
 
 
 def _aggregates(measures: Iterable[Aggregate | Computed | Tally]) -> Iterator[Aggregate]:
@@ -297,9 +313,9 @@ class NestedConditions(Conditions):
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """All that is evaluated over one group-by."""
+    """All that is evaluated over one group-by, of the rules that wait for what follows an event or of the others."""
 
-    group_by: tuple[str, ...]
+    key: PlanKey
     versions: dict[str, tuple[RuleVersion, ...]]
     compiled: dict[tuple[str, int], CompiledRule]
     aggregates: frozenset[Aggregate]
@@ -308,6 +324,10 @@ class GroupPlan:
     """How long before an event those may lie that a rule which may still run depends on, in µs."""
     of_rows: int = 0
     """The same without measures with a resolution."""
+    waiting: int = 0
+    """The longest time after an event that a rule which may still run waits for, in µs."""
+    kept: int = 0
+    """How long before what is settled those may lie that such a rule depends on, in µs."""
     folds: dict[Fold, int] = field(default_factory=dict)
     """What these need, and the widest window over each, in µs."""
     looked_at: GroupPlan | None = None
@@ -315,6 +335,17 @@ class GroupPlan:
     _programs: dict[tuple[tuple[str, int], ...], tuple[Program, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
+
+    @property
+    def group_by(self) -> tuple[str, ...]:
+        """The fields."""
+        return self.key.group_by
+
+    @cached_property
+    def withins(self) -> tuple[int, ...]:
+        """How long after an event (µs) its rules wait for what follows, ascending."""
+        waits = (compiled.rule.unless for compiled in self.compiled.values())
+        return tuple(sorted({unless.within for unless in waits if unless is not None}))
 
     @property
     def marks(self) -> set[MaskKey]:
@@ -395,8 +426,19 @@ class Plan:
 
     @property
     def of_rows(self) -> int:
-        """The widest window of all measures without a resolution, in µs."""
+        """How long before what is settled rows are needed for all but measures with a resolution, in µs."""
         return max((group.of_rows for group in self.groups), default=0)
+
+    @cached_property
+    def waits(self) -> dict[tuple[str, int], int]:
+        """How long after an event (µs) versions wait for what follows, of those that do."""
+        rules = ((key, compiled.rule.unless) for key, compiled in self.compiled.items())
+        return {key: unless.within for key, unless in rules if unless is not None}
+
+    @cached_property
+    def waiting(self) -> int:
+        """The longest of these."""
+        return max((group.waiting for group in self.groups), default=0)
 
     @cached_property
     def resolution(self) -> int:
@@ -416,23 +458,24 @@ def compile_plan(
     If a rule changes its group-by, each version is in the plan of its own group-by, which also has the rule's other
     versions, so that every plan selects versions alike.
     """
-    live = _live_versions(ruleset.of_stream(stream.name), since)
-    every = [version for versions in live.values() for version in versions]
+    live, found = _live_versions(ruleset.of_stream(stream.name), since)
+    every = [version for versions in live.values() for version in versions if version.key in found]
     ungrouped = _ungrouped(every, stream)
     grouped = [version for version in every if version.key not in ungrouped]
-    wanted = {version.rule.group_by for version in grouped if group_bys is None or version.rule.group_by in group_bys}
+    rules = (version.rule for version in grouped)
+    wanted = {PlanKey.of(rule) for rule in rules if group_bys is None or rule.group_by in group_bys}
     compiled: dict[tuple[str, int], CompiledRule] = {}
     unfit: dict[tuple[str, int], str] = {}
     for version in sorted(grouped, key=lambda version: version.rule.group_by):
-        if version.rule.group_by not in wanted or version.rule.state is State.RETIRED:
+        if PlanKey.of(version.rule) not in wanted or version.rule.state is State.RETIRED:
             continue
         try:
             compiled[version.key] = _compiled(version, stream, known)
         except RuleError as refusal:
             if version.rule.state is not State.PAUSED:
                 unfit[version.key] = str(refusal)
-    looked_at = {group_by: _looked_at(group_by, live, stream, since, compiled, known) for group_by in wanted}
-    groups = tuple(_group_plan(group_by, live, compiled, looked_at[group_by]) for group_by in sorted(wanted))
+    looked_at = {key: _looked_at(key, live, stream, since, compiled, known) for key in wanted}
+    groups = tuple(_group_plan(key, live, found, compiled, looked_at[key]) for key in sorted(wanted))
     others = (rule for plan in looked_at.values() if plan for rule in plan.compiled.values())
     return Plan(groups, _predicates(groups, [*compiled.values(), *others]), unfit | ungrouped)
 
@@ -446,21 +489,21 @@ def _compiled(
 
 
 def _looked_at(
-    group_by: tuple[str, ...],
+    key: PlanKey,
     live: Mapping[str, tuple[RuleVersion, ...]],
     stream: Stream,
     since: int | None,
     compiled: Mapping[tuple[str, int], CompiledRule],
     known: Mapping[tuple[str, int], CompiledRule] | None,
 ) -> GroupPlan | None:
-    """The plan of the versions whose violations rules of a group-by count; None if there are none.
+    """The plan of the versions whose violations rules of a key count; None if there are none.
 
     compiled: these rules.
     """
     found: dict[str, dict[int, RuleVersion]] = {}
     counts: dict[tuple[str, int], CompiledRule] = {}
     for version in (each for versions in live.values() for each in versions):
-        if version.rule.group_by != group_by or version.key not in compiled or not version.rule.state.is_evaluated:
+        if PlanKey.of(version.rule) != key or version.key not in compiled or not version.rule.state.is_evaluated:
             continue
         for rule_id, versions in named_by(version, since).items():
             found.setdefault(rule_id, {}).update((other.version, other) for other in versions)
@@ -475,12 +518,20 @@ def _looked_at(
     every = {rule_id: tuple(of_rule[number] for number in sorted(of_rule)) for rule_id, of_rule in found.items()}
     aggregates = frozenset(aggregate for rule in counts.values() for aggregate in rule.aggregates)
     reach = max(own(rule.rule) for rule in counts.values())
-    return GroupPlan(group_by, every, counts, aggregates, reach, reach)
+    return GroupPlan(key, every, counts, aggregates, reach, reach)
 
 
-def _live_versions(ruleset: RuleSet, since: int | None) -> dict[str, tuple[RuleVersion, ...]]:
-    """The live versions of each rule."""
-    return {rule_id: living(versions, since) for rule_id, versions in by_rule(ruleset.versions).items()}
+def _live_versions(
+    ruleset: RuleSet, since: int | None
+) -> tuple[dict[str, tuple[RuleVersion, ...]], set[tuple[str, int]]]:
+    """The versions of each rule among which an event that is still evaluated finds its own, and those it may find."""
+    live, found = {}, set[tuple[str, int]]()
+    for rule_id, versions in by_rule(ruleset.versions).items():
+        waits = [waits_for(version.rule) for version in versions]
+        found |= {version.key for version in living(versions, since, waits)}
+        # as long as one waits, its events must not take it for one that has replaced it and was replaced
+        live[rule_id] = living(versions, since, [*accumulate(waits, max)])
+    return live, found
 
 
 def _ungrouped(versions: list[RuleVersion], stream: Stream) -> dict[tuple[str, int], str]:
@@ -490,31 +541,36 @@ def _ungrouped(versions: list[RuleVersion], stream: Stream) -> dict[tuple[str, i
 
 
 def _group_plan(
-    group_by: tuple[str, ...],
+    key: PlanKey,
     live: Mapping[str, tuple[RuleVersion, ...]],
+    found: Container[tuple[str, int]],
     compiled: Mapping[tuple[str, int], CompiledRule],
     looked_at: GroupPlan | None,
 ) -> GroupPlan:
-    """The plan of one group-by. compiled: of this one and others, also what is paused."""
+    """The plan of one key. live, found: see `_live_versions`; compiled: of this one and others, also what is paused."""
     versions = {
-        rule_id: of_rule for rule_id, of_rule in live.items() if any(v.rule.group_by == group_by for v in of_rule)
+        rule_id: of_rule
+        for rule_id, of_rule in live.items()
+        if any(PlanKey.of(v.rule) == key and v.key in found for v in of_rule)
     }
     # a paused rule keeps its history, so that it can resume as if it had never been paused
     kept = [
         v
         for of_rule in versions.values()
         for v in of_rule
-        if v.rule.group_by == group_by and v.rule.state is not State.RETIRED
+        if PlanKey.of(v.rule) == key and v.key in found and v.rule.state is not State.RETIRED
     ]
     fit = [compiled[v.key] for v in kept if v.key in compiled]
     running = {each.version.key: each for each in fit if each.rule.state is not State.PAUSED}
     return GroupPlan(
-        group_by,
+        key,
         versions,
         running,
         aggregates=frozenset(aggregate for r in running.values() for aggregate in r.aggregates),
         reach=max((widest(v) for v in kept), default=0),
-        of_rows=max((unfolded(v) for v in kept), default=0),
+        of_rows=max((kept_for(v) for v in kept), default=0),
+        waiting=max((waits_for(v.rule) for v in kept), default=0),
+        kept=max((widest(v) + waits_for(v.rule) for v in kept), default=0),
         folds=_folds(fit),
         looked_at=looked_at,
     )
@@ -625,4 +681,5 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     measures = {name: found[name] for name in rule.measures}
     when = compile_predicate(rule.when, columns, where=f"rule {rule.id}: when", names=called)
     seen = key(rule.where)
-    return CompiledRule(version, seen, measures, types, called, when, predicates, tuple(nested.values()))
+    awaited = None if rule.unless is None else key(rule.unless.where)
+    return CompiledRule(version, seen, measures, types, called, when, predicates, tuple(nested.values()), awaited)

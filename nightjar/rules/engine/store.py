@@ -293,6 +293,11 @@ class EventStore:
         """The rows from this event time (µs) on."""
         return np.concatenate([rows.start + np.flatnonzero(self.times[rows] >= time) for rows in self.live])
 
+    def between(self, since: int, until: int) -> Int64Array:
+        """The rows from one event time (µs) on that are before another."""
+        rows = self.since(since)
+        return rows[self.times[rows] < until]
+
     def count_since(self, time: int) -> int:
         """How many rows are from this event time (µs) on."""
         return sum(int(np.count_nonzero(self.times[rows] >= time)) for rows in self.live)

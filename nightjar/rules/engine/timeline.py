@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nightjar.rules.engine.arena import Arena
+from nightjar.rules.engine.columns import Mask
 from nightjar.rules.engine.facts import Facts, Name
-from nightjar.rules.engine.kernels import segments
+from nightjar.rules.engine.kernels import absence, segments
 from nightjar.rules.engine.predicate_bitmaps import Masks
 from nightjar.rules.engine.steps import Steps
 from nightjar.rules.engine.store import LONG_AGO, EventStore
@@ -36,11 +37,21 @@ class Needed:
     """Whether a row may depend on the result of another that has seen more late rows."""
     folded: int = LONG_AGO
     """Rows before it are in steps for the measures with a resolution."""
+    kept: int = 0
+    """So long before `settled` rows may be in a window, in µs, where rules wait for what follows an event (S19)."""
 
     @property
     def since(self) -> int:
         """Event time (µs) before which no row can be in a window of a row to evaluate."""
-        return max(self.horizon, self.settled - self.reach)
+        return max(self.horizon, self.settled - max(self.reach, self.kept))
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The stream's clock before and after a batch, in µs."""
+
+    before: int
+    now: int
 
 
 @dataclass(frozen=True)
@@ -202,6 +213,54 @@ class Timeline(Arena):
         for word in words:
             if word in self.marks:
                 self.marks.all[places, self.marks[word]] = self._masks.words[self.rows[places], word]
+
+    def insert_waiting(self, base: int, needed: Needed, clocks: Clocks, withins: Collection[int]) -> Runs:
+        """As `insert`, for rules that wait for what follows an event for one of these times (µs, ascending): what to
+        evaluate is due by now, and has become so, or something has come since that changes what holds there."""
+        store, shortest, longest = self.store, min(withins), max(withins)
+        groups = self._groups_since(base, needed)
+        touched, first, places = self._place(groups, base, needed.since, groups)
+        arena = self._spans, self.rows, self.times
+        affected = segments.affected(
+            touched,
+            first,
+            places,
+            base,
+            *arena,
+            store.late,
+            store.order,
+            store.newest,
+            needed.reach,
+            needed.settled,
+            False,
+        )
+        found = [affected[2], absence.before(touched, first, places, *arena, store.late, longest)]
+        if clocks.now > clocks.before:
+            codes = store.codes(self.group_by)
+            for within in withins:
+                since, until = clocks.before - within, clocks.now - within
+                rows = store.between(since, until)
+                due = np.unique(codes[rows[store.late[rows] == 0]])
+                found.append(absence.between(due[due >= 0], self._spans, self.times, since, until))
+        at = np.unique(np.concatenate(found))
+        at = at[(self.times[at] < clocks.now - shortest) & (store.late[self.rows[at]] == 0)]
+        first_of, start = absence.runs(at, store.codes(self.group_by)[self.rows[at]], self._spans)
+        # where groups lie depends on what has been evicted: not so in which order their rows arrived
+        groups = np.argsort(store.order[self.rows[at[first_of[:-1]]]])
+        sizes = np.diff(first_of)[groups]
+        ends = np.cumsum(sizes)
+        at = at[np.arange(len(at)) + np.repeat(first_of[groups] - ends + sizes, sizes)]
+        first_of, start = np.append(0, ends), start[groups]
+        return Runs(first_of, start, at, needed.horizon, needed.folded)
+
+    def followed(self, runs: Runs, word: int, bit: int, within: int) -> Mask:
+        """Of each row of the runs whether another one on time, which has this mark, follows it in its group: has its
+        time, or is at most `within` (µs) after it. uint8."""
+        codes = self.store.codes(self.group_by)[self.rows[runs.at]]
+        arena = self._spans, self.rows, self.times
+        marks = self.marks.all, self.marks[word], bit
+        found: Mask = absence.followed(runs.first, runs.at, codes, *arena, self.store.late, *marks, within)
+        return found
 
     def take_in(self, base: int, horizon: int) -> None:
         """Insert the store's rows from `base` on that are not before `horizon` (µs), as many as there are: room is made
