@@ -31,15 +31,17 @@ def _application() -> FastAPI:
     from nightjar.pages.application import application
     from nightjar.pages.lake_reader import LakeReader
     from nightjar.pages.live import LiveAlerts
+    from nightjar.pages.stream_page import StreamReader
     from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     streams = load_streams(settings.streams)
     reader = LakeReader(backfill_config(settings, streams, spark=False), lambda: OnKafka(settings))
-    live = LiveAlerts(settings, streams)
+    live, stream = LiveAlerts(settings, streams), StreamReader(settings, streams)
     return application(
         lambda: reader,
         lambda: live,
+        lambda: stream,
         reader_of(_DAG),
         actor=actor_of(_DAG, Acting),
         send=lambda label: send_labels(settings, [label]),

@@ -29,13 +29,16 @@ from nightjar.kafka.clients import KafkaError
 from nightjar.lake.config import LakeError
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting
+from nightjar.pages.entities import add_entities
 from nightjar.pages.labels import Send, add_labels
-from nightjar.pages.lake_reader import DAYS_SHOWN, MOST_DOWNLOADED, NO_LABEL, ROWS_SHOWN, Filter, LakeReader
+from nightjar.pages.lake_reader import DAYS_SHOWN, MOST_DOWNLOADED, NO_LABEL, ROWS_SHOWN, Filter, LakeReader, day_of
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.rows import csv_of, row_of, with_changes
+from nightjar.pages.stream_page import StreamReader, add_stream
 from nightjar.rules.display import changed_lines, yaml_text
 from nightjar.rules.errors import NightjarError, SettingsError
+from nightjar.rules.masking import MASK
 from nightjar.rules.names import rule_meant
 from nightjar.rules.states import Severity
 
@@ -69,22 +72,16 @@ class Asked(BaseModel):
         Raises:
             SettingsError: a day is not a valid date.
         """
-        last = _day(self.last, newest)
-        first = _day(self.first, last - timedelta(days=DAYS_SHOWN - 1))
+        last = day_of(self.last) or newest
+        first = day_of(self.first) or last - timedelta(days=DAYS_SHOWN - 1)
         chosen = self.model_dump(exclude={"first", "last", "page"})
         return Filter(first, last, **{name: value or None for name, value in chosen.items()})
-
-
-def _day(text: str, otherwise: date) -> date:
-    try:
-        return date.fromisoformat(text) if text else otherwise
-    except ValueError:
-        raise SettingsError("is not a valid date", where=repr(text[:40]), remedy="Write it like 2026-11-20") from None
 
 
 def application(
     reader: Callable[[], LakeReader],
     live: Callable[[], LiveAlerts],
+    stream: Callable[[], StreamReader],
     guard: Any,
     *,
     actor: Any,
@@ -94,15 +91,17 @@ def application(
 ) -> FastAPI:
     """The application.
 
-    reader, live: made when a page first needs them. guard: a dependency (fastapi.Depends) of every page with data,
-    which raises HTTPException for who may not see it. actor: a dependency that returns the request's Acting. send: puts
-    a label on its topic. links: addresses outside of it, by their texts. login: where who is not logged in logs in, to
-    come back to the page of the request.
+    reader, live, stream: made when a page first needs them. guard: a dependency (fastapi.Depends) of every page with
+    data, which raises HTTPException for who may not see it. actor: a dependency that returns the request's Acting.
+    send: puts a label on its topic. links: addresses outside of it, by their texts. login: where who is not logged in
+    logs in, to come back to the page of the request.
     """
     app = FastAPI(title="nightjar", docs_url=None, redoc_url=None, openapi_url=None)
     rendering = Rendering(links)
     page, message = rendering.page, rendering.message
     add_labels(app, reader, guard, actor, send)
+    add_stream(app, rendering, stream, guard)
+    add_entities(app, rendering, reader, guard)
 
     @app.exception_handler(NightjarError)
     def wrong(request: Request, problem: NightjarError) -> HTMLResponse:
@@ -219,6 +218,8 @@ def application(
             alert_id=alert_id,
             found=found,
             group=json.loads(found.group),
+            mask=MASK,
+            day=max(found.revisions.get_column("event_time").dt.date(), default=""),
             gauges=drawing.gauges_of(found),
             windows=drawing.windows_of(found),
             fields=fields,

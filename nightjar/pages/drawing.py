@@ -136,7 +136,7 @@ def kinds_of(found: Explanation) -> list[str]:
 
 def _window(times: Sequence[int], kinds: Sequence[str], length: int, measures: list[str]) -> Window:
     end = times[-1]
-    axis = _Axis(end - length, end)
+    axis = Axis(end - length, end)
     first = max(bisect_left(times, end - length), len(times) - MOST_DRAWN)
     marks: list[Mark] = []
     taken: list[float] = []  # where the last mark of each lane is
@@ -216,19 +216,21 @@ def sparkline(counts: Sequence[tuple[date, int]], until: date, days: int) -> str
     return " ".join(f"{at * step:.1f},{19 - 18 * value / most:.1f}" for at, value in enumerate(values))
 
 
-class _Axis:
-    """Event times (µs) on the width of a figure."""
+class Axis:
+    """Event times (µs) on the width of a figure. begin, end: its ends."""
 
     def __init__(self, begin: int, end: int) -> None:
         self._begin, self._end = begin, end
 
     def x(self, at: int) -> float:
+        """Where a time is."""
         inner = WIDTH - 2 * _MARGIN
         if self._end == self._begin:
             return WIDTH / 2
         return _MARGIN + inner * (at - self._begin) / (self._end - self._begin)
 
     def ticks(self) -> list[Tick]:
+        """Some round times."""
         length = timedelta(microseconds=self._end - self._begin)
         step = next((step for step in _STEPS if length / step < _MOST_TICKS), _STEPS[-1])
         width = step // timedelta(microseconds=1)

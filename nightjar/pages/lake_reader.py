@@ -37,7 +37,9 @@ from nightjar.operations.rule_listing import listed
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK, sensitive_names
 from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.streams import Stream
 from nightjar.rules.versions import RuleVersion
+from nightjar.storage.paths import AnyPath
 
 # Alerts of so many days are shown where nobody asked for others, and rows on one page.
 DAYS_SHOWN, ROWS_SHOWN = 2, 50
@@ -147,9 +149,24 @@ class LakeReader:
     def __init__(self, config: BackfillConfig, unarchived: Callable[[], Recent | None] = lambda: None) -> None:
         self._config, self._unarchived = config, unarchived
         self._root = config.lake.root
-        self._newer: pl.DataFrame | None = None  # labels that the lake did not have when a page last asked Kafka
+        self._newer: pl.DataFrame | None = None
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+    @property
+    def root(self) -> AnyPath:
+        """The lake's folder."""
+        return self._root
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        """The declared streams by name."""
+        return self._config.streams
+
+    @property
+    def newer_labels(self) -> pl.DataFrame | None:
+        """Labels that the lake did not have when a page last asked Kafka."""
+        return self._newer
 
     @property
     def place(self) -> str:
@@ -343,6 +360,18 @@ class LakeReader:
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return made
+
+
+def day_of(text: str) -> date | None:
+    """The date that a form or an address has; None for an empty one.
+
+    Raises:
+        SettingsError: it is not a valid date.
+    """
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise SettingsError("is not a valid date", where=repr(text[:40]), remedy="Write it like 2026-11-20") from None
 
 
 def _version(book: RuleBook, row: Mapping[str, Any]) -> RuleVersion | None:

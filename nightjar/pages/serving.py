@@ -82,6 +82,11 @@ def bound(port: int) -> socket.socket:
     return listening
 
 
+def address_of(listening: socket.socket, access: LocalAccess) -> str:
+    """The address on this machine that lets who opens it in."""
+    return f"http://{_HOST}:{listening.getsockname()[1]}/?{_TOKEN}={access.token}"
+
+
 def server_of(app: FastAPI) -> uvicorn.Server:
     """What serves the application on a socket until Ctrl-C or SIGTERM, with `run([socket])`."""
     return uvicorn.Server(

@@ -71,7 +71,19 @@ def test_who_is_not_logged_in_gets_a_page_with_the_login_and_nothing_else(runnin
 def test_alerts_are_shown_to_nobody_without_a_session(running: LocalAirflow) -> None:
     """Of no page, and no stream of alerts; style and scripts are no secret."""
     client = session_of(running, None)
-    for path in ("", "alerts", "alerts.csv", "alerts/x", "live", "nights", "nights/2026-01-05", "rules", "rules/x"):
+    for path in (
+        "",
+        "alerts",
+        "alerts.csv",
+        "alerts/x",
+        "live",
+        "nights",
+        "nights/2026-01-05",
+        "rules",
+        "rules/x",
+        "stream",
+        "entity?field=a&value=b",
+    ):
         answer = client.get(f"/nightjar/{path}")
         assert answer.status_code == 401, path
         assert "Log in to see this page" in answer.text

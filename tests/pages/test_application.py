@@ -22,13 +22,14 @@ from nightjar.configuration.settings import load_settings
 from nightjar.contracts.labels import LABEL, message
 from nightjar.contracts.record_type import Row
 from nightjar.contracts.run_manifest import RunManifest, RunState
-from nightjar.lake.tables import ALERTS, LABELS, RUNS
+from nightjar.lake.tables import ALERTS, LABELS, RESTRICTIONS, RUNS
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting
 from nightjar.pages.application import application
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.serving import LocalAccess
+from nightjar.pages.stream_page import StreamReader
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import microseconds
 from tests.support.browser import served
@@ -36,6 +37,7 @@ from tests.support.explained_lake import DAY, GROUP, LIMIT, MINUTES, PUBLISHED, 
 from tests.support.payments import NOON, add, days, fill, payment
 
 FORM = "application/x-www-form-urlencoded"
+ENTITY = "/entity?field=customer_id&value=ann"
 HOSTILE = "<script>alert(1)</script>&\"'"
 
 
@@ -74,6 +76,7 @@ def serving(
     app = application(
         lambda: reader,
         lambda: LiveAlerts(settings, streams),
+        lambda: StreamReader(settings, streams),
         access.guard,
         actor=access.actor if acting is None else Depends(lambda: acting),
         send=sent.append,
@@ -94,7 +97,17 @@ def pages(tmp_path: Path) -> Iterator[Pages]:
 def test_nobody_without_the_token_sees_a_page(pages: Pages) -> None:
     """Neither with a wrong one nor by another host's name; the token is exchanged for a cookie of this port."""
     client = pages.stranger()
-    for address in ("/", "/alerts", "/alerts.csv", "/alerts/x", "/live", "/nights", "/nights/2026-01-05", "/rules"):
+    for address in (
+        "/",
+        "/alerts",
+        "/alerts.csv",
+        "/alerts/x",
+        "/live",
+        "/nights",
+        "/nights/2026-01-05",
+        "/rules",
+        "/stream",
+    ):
         for given in ("", "?token=wrong"):
             answer = client.get(address + given)
             assert answer.status_code == 401, address
@@ -121,6 +134,7 @@ def test_an_empty_lake_says_what_will_be_there(tmp_path: Path) -> None:
         assert "there is no such alert" in pages.get("/alerts/none", 404)
         assert "No run has judged" in pages.get("/nights/2026-01-05", 404)
         assert "Rule limits was never published" in pages.get("/rules/limits", 404)
+        assert "no broker responds" in pages.get("/stream", 503)
         assert pages.get("/alerts.csv").startswith("event_time,")
 
 
@@ -236,10 +250,12 @@ def test_sensitive_values_are_nowhere(tmp_path: Path) -> None:
     ground.night(outcome="revised", cause="late_event", stream_revision=1)
     ground.corrected("retraction", "late_event")
     streams = load_streams()
-    hidden = replace(streams["transactions"], sensitive=frozenset({"customer_id"}))
-    addresses = ("/alerts", f"/alerts/{named()}", "/alerts.csv", f"/nights/{DAY}")
+    hidden = replace(streams["transactions"], sensitive=frozenset({"customer_id", "terminal_id"}))
+    addresses = ("/alerts", f"/alerts/{named()}", "/alerts.csv", f"/nights/{DAY}", "/entity?field=amount&value=1")
     for declared, shown in ((streams, True), ({**streams, "transactions": hidden}, False)):
         with serving(ground, declared) as pages:
+            assert ("2 events" in pages.get(f"{ENTITY}&last={DAY}")) == shown
+            assert shown or "is sensitive" in pages.get("/entity?field=terminal_id&value=m1", 400)
             assert [bool(re.search(r"\bann\b", pages.get(address))) for address in addresses] == [shown] * len(
                 addresses
             )
@@ -316,6 +332,46 @@ def test_seals_are_of_a_user_and_a_server() -> None:
     """Nobody's form is another's."""
     seals = {Acting(name, secret).seal for name in ("ann", "bob", None) for secret in ("a", "b")}
     assert len(seals) == 6
+
+
+def test_an_entity_has_all_that_happened(pages: Pages) -> None:
+    """Events once each, alerts with what became of them, restrictions, and labels, of the days around the newest."""
+    ground = pages.ground
+    add(ground.root, payment("t2", NOON, NOON + MINUTES, offset=5), payment("t3", NOON, customer_id="bob", offset=6))
+    add(ground.root, payment("t4", NOON - days(7), offset=7), payment("t0", NOON - days(6), offset=8))
+    ground.alert(text=HOSTILE)
+    ground.alert(alert_id="e" * 32, group='{"customer_id":"bob"}', text="of bob")
+    row = {
+        "restriction_id": named(),
+        "revision": 1,
+        "kind": "restriction",
+        "restrict": "block_card",
+        "source": "stream",
+    }
+    row |= {"starts_at": NOON, "ends_at": NOON + days(400), "rule_id": "limit", "rule_version": 1}
+    row |= {"stream": "transactions", "group": GROUP, "event_id": "t2", "arrival_date": DAY}
+    fill(ground.root, RESTRICTIONS, row, row | {"restriction_id": "d" * 32, "restrict": "lifted_one"})
+    fill(ground.root, RESTRICTIONS, row | {"restriction_id": "d" * 32, "revision": 2, "kind": "lift"})
+    label = {"label": "fraud", "author": "bank", "source": "chargeback", "known_at": NOON + days(20)}
+    label |= {"stream": "transactions", "partition": 0, "arrival_time": NOON, "arrival_date": DAY}
+    fill(ground.root, LABELS, *(label | {"event_id": event, "offset": at} for at, event in enumerate(("t1", "t3"))))
+    page = pages.get(ENTITY)
+    assert "3 events, 1 alert, 2 restrictions, 1 label" in page
+    assert "block_card" in page
+    assert "of event t1" in page
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+    assert "of bob" not in page
+    assert page.count("<circle") == 5, "the label became known later"
+    assert page.count('class="span"') == 1
+    assert f'href="../entity?field=customer_id&amp;value=ann&amp;last={DAY}"' in pages.get(f"/alerts/{named()}")
+    assert "1 event, 0 alerts" in pages.get(f"{ENTITY}&first=2025-12-29&last=2025-12-29")
+    assert "4 events" in pages.get("/entity?field=amount&value=1"), "of bob, too"
+    assert "The lake has nothing" in pages.get("/entity?field=amount&value=x")
+    with patch("nightjar.pages.entity_reader.EVENTS_SHOWN", 2):
+        assert "of transactions 1 earlier events are left out" in pages.get(ENTITY)
+    for wrong, why in (("field=x&value=1", "is not a field"), ("field=amount&value=1&last=x", "not a valid date")):
+        assert why in pages.get(f"/entity?{wrong}", 400)
 
 
 def test_nights_and_rules(pages: Pages) -> None:

@@ -1,28 +1,33 @@
 """The pages in a real browser, with alerts that arrive on a real Kafka."""
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from nightjar.configuration.backfill import backfill_config
+from nightjar.contracts.quarantine import quarantine_record
+from nightjar.contracts.rule_status import failure_record
 from nightjar.kafka.clients import producer
-from nightjar.operations.labelling import send_labels
-from nightjar.operations.unarchived import OnKafka
-from nightjar.pages.application import application
-from nightjar.pages.lake_reader import LakeReader
-from nightjar.pages.live import LiveAlerts
-from nightjar.pages.serving import LocalAccess
+from nightjar.operations.job_watch import STALE
+from nightjar.operations.status import read_status
+from nightjar.operations.stream_health import read_health
+from nightjar.pages.local import local_pages
+from nightjar.rules.events import Reason, Rejection
 from tests.support.alert_records import alert
 from tests.support.browser import chromium, needs_chromium, served
 from tests.support.explained_lake import Ground, named, small_lake
+from tests.support.reports import word
 from tests.support.topics import TestTopics
+from tools.test_servers import axe
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, needs_chromium]
 
+ENTITY = "entity?field=customer_id&value=ann"
 HOSTILE = "<img src=x onerror=document.title='run'>"
 
 
@@ -30,17 +35,7 @@ HOSTILE = "<img src=x onerror=document.title='run'>"
 def looking(ground: Ground, own: TestTopics, *, dark: bool = False, width: int = 1400) -> Iterator[tuple[Page, str]]:
     """A browser that has opened the address with the token, and the address without it."""
     settings = own.settings.model_copy(update={"lake_dir": str(ground.root)})
-    live, access = LiveAlerts(settings, own.streams), LocalAccess()
-    reader = LakeReader(backfill_config(settings, own.streams, spark=False), lambda: OnKafka(settings))
-    app = application(
-        lambda: reader,
-        lambda: live,
-        access.guard,
-        actor=access.actor,
-        send=lambda label: send_labels(settings, [label]),
-        links={},
-    )
-    access.protect(app)
+    app, access = local_pages(settings, own.streams)
     with served(app) as address, chromium(dark=dark, width=width) as page:
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
@@ -51,11 +46,11 @@ def looking(ground: Ground, own: TestTopics, *, dark: bool = False, width: int =
         assert problems == []
 
 
-def send(own: TestTopics, *records: dict[str, object]) -> None:
-    """Records of the alerts topic."""
+def send(own: TestTopics, *records: Mapping[str, object], topic: str = "alerts_topic") -> None:
+    """Records of a topic, by the name of its setting."""
     with producer(own.settings) as client:
         for record in records:
-            client.send(own.settings.alerts_topic, json.dumps(record).encode(), partition=0).get()
+            client.send(getattr(own.settings, topic), json.dumps(record).encode(), partition=0).get()
 
 
 def test_alerts_appear_as_they_arrive(tmp_path: Path, kafka_topics: TestTopics) -> None:
@@ -102,6 +97,60 @@ def test_an_alert_is_labelled_by_keyboard_and_says_so_at_once(tmp_path: Path, ka
         expect(page.locator("#alerts tr")).to_contain_text("legitimate")
 
 
+def test_the_stream_is_shown_as_by_the_status_and_read_again(tmp_path: Path, kafka_topics: TestTopics) -> None:
+    """Unusable records by reason with an example, failed rules, and the job's own figures, without a reload."""
+    own = kafka_topics.ensure()
+    stream = own.streams["transactions"]
+    for offset, raw in enumerate((HOSTILE.encode(), b"\xff{")):
+        rejection = Rejection(Reason.NOT_JSON, HOSTILE)
+        _, record = quarantine_record(rejection, stream, partition=0, offset=offset, arrival=0, raw=raw)
+        send(own, record, topic="quarantine_topic")
+    send(own, failure_record("limit", 2, "t7", HOSTILE)[1], {"no": "answer"}, topic="rule_status_topic")
+    with looking(small_lake(tmp_path), own) as (page, address):
+        page.goto(f"{address}/stream")
+        expect(page.locator(".verdict")).to_have_text("The job has not run yet.")
+        unusable = page.locator("tbody tr", has_text="not json")
+        expect(unusable).to_contain_text(f"{stream.topic}-0-1")
+        expect(unusable).to_contain_text("\\xff{")
+        expect(unusable).to_contain_text(HOSTILE)
+        expect(page.locator("tbody tr", has_text="limit")).to_contain_text("t7")
+        now = time.time_ns() // 1000 + 20 * STALE  # young, however long the test takes
+        send(own, word(now - 1_000_000), word(now), topic="job_progress_topic")
+        expect(page.locator(".verdict")).to_have_text("running", timeout=20_000)
+        expect(page.locator("[data-refresh] tbody tr", has_text="transactions")).to_contain_text("12")
+        expect(page.get_by_text("The clock of the job's host is 12.3 s ahead")).to_be_visible()
+        status = read_status(own.settings)
+        shown = page.locator("[data-refresh]").inner_text()
+        for took in status.batches["parts_ms"].values():
+            assert f"{took:,.1f}" in shown
+
+
+def test_examples_of_sensitive_streams_are_hidden(kafka_topics: TestTopics) -> None:
+    """And those of streams that nobody declares; what is no record of ours is left out."""
+    own = kafka_topics.ensure()
+    declared = own.streams["transactions"]
+    _, record = quarantine_record(
+        Rejection(Reason.NOT_JSON, "it"), declared, partition=0, offset=0, arrival=0, raw=b"ann"
+    )
+    send(own, record, record | {"stream": "other"}, record | {"offset": "x"}, {}, topic="quarantine_topic")
+    hidden = replace(declared, sensitive=frozenset({"customer_id"}))
+    for stream, examples in ((declared, ["ann", None]), (hidden, [None, None])):
+        health = read_health(own.settings, {"transactions": stream})
+        found = sorted(health.unusable, key=lambda each: each.stream, reverse=True)
+        assert [(each.stream, each.example) for each in found] == [
+            *zip(("transactions", "other"), examples, strict=True)
+        ]
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe-core finds that keeps people from a page, by the WCAG 2.2 at level AA and by good practice."""
+    page.evaluate(axe().read_text())
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+    found = page.evaluate("tags => axe.run({runOnly: tags})", tags)
+    assert found["passes"], "it has run"
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
+
+
 @pytest.mark.parametrize(("dark", "width"), [(False, 1400), (True, 420)])
 def test_every_page_fits_and_can_be_used_by_keyboard(
     tmp_path: Path, kafka_topics: TestTopics, *, dark: bool, width: int
@@ -113,7 +162,16 @@ def test_every_page_fits_and_can_be_used_by_keyboard(
     ground.corrected("alert", "late_event", text="three payments")
     own = kafka_topics.ensure()
     with looking(ground, own, dark=dark, width=width) as (page, address):
-        for path in ("alerts", f"alerts/{named()}", "nights", "nights/2026-01-05", "rules", "rules/limit"):
+        for path in (
+            "alerts",
+            f"alerts/{named()}",
+            "nights",
+            "nights/2026-01-05",
+            "rules",
+            "rules/limit",
+            "stream",
+            ENTITY,
+        ):
             page.goto(f"{address}/{path}")
             assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
             for landmark in ("main", "nav[aria-label='Pages']", "h1"):
@@ -122,6 +180,7 @@ def test_every_page_fits_and_can_be_used_by_keyboard(
                 "svg:not([aria-label]), input:not(label input, [type=hidden]), select:not(label select)"
             )
             assert unnamed.count() == 0, path
+            assert barriers(page) == [], path
         page.goto(f"{address}/alerts")
         page.keyboard.press("Tab")
         expect(page.locator(":focus")).to_have_text("Skip to the content")

@@ -15,37 +15,22 @@ def register(app: typer.Typer) -> None:
 def pages(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port on 127.0.0.1; 0: any that is free.")] = 8650,
 ) -> None:
-    """Show alerts, why each exists, what the nights found, and the rules, in a browser, until Ctrl-C or SIGTERM.
+    """Show alerts, why each exists, what the nights found, the rules, and the stream in a browser, until Ctrl-C.
 
     An alert can be labelled there, in the name of whoever runs this. Reads the lake, and new alerts from Kafka if it
     can be reached. Listens on this machine only; the address that is printed holds a token, drawn at each start. In
     Airflow the same pages are behind its login.
     """
-    from nightjar.operations.labelling import send_labels
-    from nightjar.operations.unarchived import OnKafka
-    from nightjar.pages.application import application
-    from nightjar.pages.lake_reader import LakeReader
-    from nightjar.pages.live import LiveAlerts
-    from nightjar.pages.serving import LocalAccess, bound, server_of
+    from nightjar.pages.local import local_pages
+    from nightjar.pages.serving import address_of, bound, server_of
     from nightjar.terminal.console import line
     from nightjar.terminal.stages import announce_compiling
 
     context = Context()
     context.log_as_configured()
     announce_compiling()
-    reader = LakeReader(context.backfill(), lambda: OnKafka(context.settings))
-    live = LiveAlerts(context.settings, context.streams)
-    access = LocalAccess()
-    app = application(
-        lambda: reader,
-        lambda: live,
-        access.guard,
-        actor=access.actor,
-        send=lambda label: send_labels(context.settings, [label]),
-        links={},
-    )
-    access.protect(app)
+    app, access = local_pages(context.settings, context.streams)
     with bound(port) as listening:
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}/?token={access.token}"
+        address = address_of(listening, access)
         context.progress.print(line(("Pages", "bold"), f" at {address}"), soft_wrap=True)
         server_of(app).run([listening])

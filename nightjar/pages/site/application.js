@@ -1,4 +1,4 @@
-// Shows times in the reader's zone beside UTC, and puts alerts on top of the table as they arrive.
+// Shows times in the reader's zone beside UTC, puts alerts on top of the table as they arrive, and reads figures again.
 // The server writes every row; here nothing is made of values.
 "use strict";
 (() => {
@@ -17,6 +17,43 @@
     }
   };
   localise(document);
+
+  // What is wider than the window is scrolled, by keyboard, too.
+  const reachable = () => {
+    for (const wide of document.querySelectorAll(".wide, pre.text")) {
+      if (wide.scrollWidth > wide.clientWidth) {
+        wide.setAttribute("tabindex", "0");
+        wide.setAttribute("role", "region");
+        wide.setAttribute("aria-label", "scrolls sideways");
+      } else {
+        for (const name of ["tabindex", "role", "aria-label"]) wide.removeAttribute(name);
+      }
+    }
+  };
+  reachable();
+  addEventListener("resize", reachable);
+
+  // A part that is read again every few seconds, as long as somebody looks.
+  const part = document.querySelector("[data-refresh]");
+  const refresh = async () => {
+    if (!document.hidden) {
+      try {
+        const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const fresh = page.querySelector("[data-refresh]");
+        part.classList.toggle("stale", !fresh);
+        if (fresh) {
+          localise(fresh);
+          part.replaceChildren(...fresh.childNodes);
+          reachable();
+        }
+      } catch {
+        part.classList.add("stale");
+      }
+    }
+    setTimeout(refresh, Number(part.dataset.refresh) * 1000);
+  };
+  if (part) setTimeout(refresh, Number(part.dataset.refresh) * 1000);
 
   const status = document.getElementById("live");
   const rows = document.getElementById("alerts");

@@ -1,0 +1,154 @@
+"""What the lake has of a customer, a terminal or whatever a field names: events of all streams, alerts, restrictions
+and labels, in the order in which they happened.
+
+What it does not do: show values of sensitive fields, or look for one: such a field names nobody here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import polars as pl
+
+from nightjar.backfill.publish.precision import known_labels
+from nightjar.contracts.restrictions import LIFTED
+from nightjar.lake import delta, scanning
+from nightjar.lake.tables import RESTRICTIONS, events_table
+from nightjar.pages.lake_reader import Filter, LakeReader
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.masking import MASK
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds
+
+# Days that are shown where nobody asked for others, and the latest events of each stream that are.
+ENTITY_DAYS, EVENTS_SHOWN = 7, 200
+# What happened: kinds of entries.
+EVENT, ALERT, RESTRICTION, LABEL = "event", "alert", "restriction", "label"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that happened. lane: the stream of an event, or the kind; until: of a restriction.
+
+    values: of an event its fields, of an alert a row of ALERTS with `label`, of a restriction one of RESTRICTIONS, of a
+    label one of LABELS.
+    """
+
+    at: datetime
+    kind: str
+    lane: str
+    values: dict[str, Any]
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Entity:
+    """What is known of these days (UTC). entries: the latest first; left_out: by stream, events before the latest."""
+
+    first: date
+    last: date
+    streams: list[str]
+    """That have the field, and do not declare it sensitive."""
+    entries: list[Entry]
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def count(self, kind: str) -> int:
+        """How many entries are of a kind."""
+        return sum(entry.kind == kind for entry in self.entries)
+
+
+def entity(lake: LakeReader, name: str, value: str, first: date | None, last: date | None) -> Entity:
+    """What the lake has of a value of a field. first, last: None for the newest days.
+
+    Raises:
+        SettingsError: no stream has the field, it is sensitive, or the days are none or too many.
+    """
+    streams = [stream for stream in lake.streams.values() if name in stream.fields]
+    if not streams:
+        names = sorted({each for stream in lake.streams.values() for each in stream.fields})
+        raise SettingsError("is not a field", where=name, remedy=did_you_mean(name, names, "Fields are"))
+    shown = [stream for stream in streams if name not in stream.sensitive]
+    if not shown:
+        remedy = "`nightjar explain --reveal` shows the values of an alert"
+        raise SettingsError("is sensitive, so nobody is shown by it", where=name, remedy=remedy)
+    last = last or _newest(lake, shown)
+    first = first or last - timedelta(days=ENTITY_DAYS - 1)
+    named = {stream.name for stream in shown}
+    mine = (pl.col("group").str.json_path_match(f"$['{name}']") == value) & pl.col("stream").is_in(named)
+    alerts = lake.alerts(Filter(first, last)).found.filter(mine.fill_null(value=False))
+    begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
+    entries, left_out, ids = [], {}, pl.DataFrame(schema={"stream": pl.String, "event_id": pl.String})
+    for stream in shown:
+        events, before = _events(lake, stream, name, value, (begin, end))
+        entries += [Entry(row[stream.event_time], EVENT, stream.name, row) for row in events.iter_rows(named=True)]
+        ids.extend(events.select(pl.lit(stream.name).alias("stream"), pl.col(stream.event_id).alias("event_id")))
+        if before:
+            left_out[stream.name] = before
+    entries += [Entry(row["event_time"], ALERT, ALERT, row) for row in alerts.iter_rows(named=True)]
+    entries += _restrictions(lake, mine, begin, end)
+    entries += _labels(lake, alerts, ids)
+    entries.sort(key=lambda entry: (entry.at, entry.kind != EVENT), reverse=True)
+    return Entity(first, last, sorted(named), entries, left_out)
+
+
+def _newest(lake: LakeReader, streams: list[Stream]) -> date:
+    """The date of the newest event of the streams, of whomever."""
+    tables = [(events_table(stream), stream.event_time) for stream in streams]
+    spans = [
+        high
+        for table, at in tables
+        if delta.exists(lake.root, table)
+        for _, _, high in delta.spans_of_files(lake.root, table, at)
+    ]
+    return from_microseconds(max(spans)).date() if spans else datetime.now(UTC).date()
+
+
+def _events(
+    lake: LakeReader, stream: Stream, name: str, value: str, span: tuple[datetime, datetime]
+) -> tuple[pl.DataFrame, int]:
+    """The latest events with that value in the time, each once, and how many there are before them."""
+    rows = scanning.rows(lake.root, events_table(stream))
+    kind = rows.collect_schema()[name]
+    wanted = pl.lit(value).cast(kind, strict=False) if kind != pl.String else pl.lit(value)
+    at = pl.col(stream.event_time)
+    mine = rows.filter(pl.col(name) == wanted, at >= span[0], at < span[1], pl.col("rejected").is_null())
+    found = (
+        mine.select(*stream.fields, "arrival_time", "partition", "offset")
+        .sort("arrival_time", "partition", "offset")
+        .unique(stream.event_id, keep="first")
+        .sort(at, stream.event_id)
+        .drop("partition", "offset")
+        .collect(engine="streaming")
+    )
+    hidden = [
+        pl.when(pl.col(each).is_not_null()).then(pl.lit(MASK)).alias(each)
+        for each in stream.fields
+        if each in stream.sensitive
+    ]
+    shown = found.tail(EVENTS_SHOWN).with_columns(hidden)
+    return shown, found.height - shown.height
+
+
+def _restrictions(lake: LakeReader, mine: pl.Expr, begin: datetime, end: datetime) -> Iterator[Entry]:
+    """Those that begin in the time, as the latest revision of each has them."""
+    begins = (pl.col("starts_at") >= begin) & (pl.col("starts_at") < end)
+    rows = scanning.rows(lake.root, RESTRICTIONS).filter(begins & mine).collect()
+    backfill = pl.col("source") == "backfill"
+    latest = rows.sort("restriction_id", "revision", backfill).unique("restriction_id", keep="last")
+    for row in latest.iter_rows(named=True):
+        lifted = row["kind"] == LIFTED
+        yield Entry(row["starts_at"], RESTRICTION, RESTRICTION, row, None if lifted else row["ends_at"])
+
+
+def _labels(lake: LakeReader, alerts: pl.DataFrame, events: pl.DataFrame) -> Iterator[Entry]:
+    """What was said of the alerts, and of the events."""
+    said = known_labels(lake.root, datetime.now(UTC), lake.newer_labels).collect()
+    of_alerts = said.join(alerts, on="alert_id", how="semi")
+    of_events = said.filter(pl.col("alert_id").is_null())
+    named = pl.concat([events, alerts.select("stream", "event_id")])
+    for row in pl.concat([of_alerts, of_events.join(named, on=["stream", "event_id"], how="semi")]).to_dicts():
+        yield Entry(row["known_at"], LABEL, LABEL, row)

@@ -1,0 +1,35 @@
+"""The pages of an installation on this machine, without Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import FastAPI
+
+from nightjar.configuration.backfill import backfill_config
+from nightjar.configuration.settings import Settings
+from nightjar.operations.labelling import send_labels
+from nightjar.operations.unarchived import OnKafka
+from nightjar.pages.application import application
+from nightjar.pages.lake_reader import LakeReader
+from nightjar.pages.live import LiveAlerts
+from nightjar.pages.serving import LocalAccess
+from nightjar.pages.stream_page import StreamReader
+from nightjar.rules.streams import Stream
+
+
+def local_pages(settings: Settings, streams: Mapping[str, Stream]) -> tuple[FastAPI, LocalAccess]:
+    """The application, and what lets people in: to look, and to label alerts in the name of whoever runs this."""
+    reader = LakeReader(backfill_config(settings, streams, spark=False), lambda: OnKafka(settings))
+    live, stream, access = LiveAlerts(settings, streams), StreamReader(settings, streams), LocalAccess()
+    app = application(
+        lambda: reader,
+        lambda: live,
+        lambda: stream,
+        access.guard,
+        actor=access.actor,
+        send=lambda label: send_labels(settings, [label]),
+        links={},
+    )
+    access.protect(app)
+    return app, access
