@@ -1,7 +1,7 @@
 """Runs the demo's stages in order."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.contracts.rule_messages import rule_message
 from nightjar.demo import blocked, report
 from nightjar.demo.history import DemoHistory, draw_history
+from nightjar.demo.keeping import keep
 from nightjar.demo.night import NightResults, pass_nights
 from nightjar.demo.sandbox import own_settings
 from nightjar.demo.verdict import StreamVerdict, compare
@@ -45,10 +46,11 @@ _ANSWER_SECONDS = 60.0
 _DRAIN_SECONDS = 120.0
 
 
-def run(console: SafeConsole) -> bool:
+def run(console: SafeConsole, *, keep_running: bool = False) -> bool:
     """Run the demo; return whether every check passed.
 
-    Either way, everything it started is stopped and its files are removed.
+    Either way, everything it started is stopped and its files are removed. keep_running: only once somebody has pressed
+    Ctrl-C, to look around in it before.
 
     Raises:
         NightjarError: a stage fails.
@@ -68,11 +70,19 @@ def run(console: SafeConsole) -> bool:
                     job.stop()
                 night = pass_nights(stages, settings, streams, history)
                 corrected = _corrected(settings, streams, history)
+                if keep_running:
+                    passed = _show(console, history, outcome, night, corrected)
+                    with suppress(KeyboardInterrupt):
+                        keep(stages, settings, streams, night.docs)
             except KeyboardInterrupt:
                 stages.announce("Interrupted", "stopping and removing everything")
                 raise
             stages.announce("Stopping", "Kafka")
-    return _show(console, history, outcome, night, corrected)
+    if keep_running:
+        return passed
+    passed = _show(console, history, outcome, night, corrected)
+    console.print("`nightjar demo --keep` leaves it running, with pages to look around in.")
+    return passed
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """`nightjar demo`: runs the whole system on this machine."""
 
+from typing import Annotated
+
 import typer
 
 from nightjar.cli.context import Context
@@ -10,7 +12,14 @@ def register(app: typer.Typer) -> None:
     app.command("demo")(demo)
 
 
-def demo() -> None:
+def demo(
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Leave everything running until Ctrl-C, and print the addresses of the pages and of Airflow."
+        ),
+    ] = False,
+) -> None:
     """Start Kafka and the job, publish rules, replay two days of flawed events, and compare the alerts with the truth.
 
     The exit code is 0 only if every event is accounted for and late events explain every difference from the truth.
@@ -18,5 +27,5 @@ def demo() -> None:
     """
     from nightjar.demo.run import run
 
-    if not run(Context().console):
+    if not run(Context().console, keep_running=keep):
         raise typer.Exit(1)
