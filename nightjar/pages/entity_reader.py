@@ -13,7 +13,6 @@ from typing import Any
 
 import polars as pl
 
-from nightjar.backfill.publish.precision import known_labels
 from nightjar.contracts.restrictions import LIFTED
 from nightjar.lake import delta, scanning
 from nightjar.lake.tables import RESTRICTIONS, events_table
@@ -146,7 +145,7 @@ def _restrictions(lake: LakeReader, mine: pl.Expr, begin: datetime, end: datetim
 
 def _labels(lake: LakeReader, alerts: pl.DataFrame, events: pl.DataFrame) -> Iterator[Entry]:
     """What was said of the alerts, and of the events."""
-    said = known_labels(lake.root, datetime.now(UTC), lake.newer_labels).collect()
+    said = lake.labels()
     of_alerts = said.join(alerts, on="alert_id", how="semi")
     of_events = said.filter(pl.col("alert_id").is_null())
     named = pl.concat([events, alerts.select("stream", "event_id")])

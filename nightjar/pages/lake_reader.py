@@ -47,6 +47,8 @@ DAYS_SHOWN, ROWS_SHOWN = 2, 50
 MOST_DAYS = 92
 # Rows that a download holds at the most.
 MOST_DOWNLOADED = 100_000
+# After every label.
+_NEVER = datetime.max.replace(tzinfo=UTC)
 # Results about whole tables that are kept, each of some megabytes at the most.
 _KEPT = 8
 
@@ -149,7 +151,7 @@ class LakeReader:
     def __init__(self, config: BackfillConfig, unarchived: Callable[[], Recent | None] = lambda: None) -> None:
         self._config, self._unarchived = config, unarchived
         self._root = config.lake.root
-        self._newer: pl.DataFrame | None = None
+        self._newer: pl.DataFrame | None = None  # labels that the lake had not when a page last asked Kafka
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
@@ -162,11 +164,6 @@ class LakeReader:
     def streams(self) -> Mapping[str, Stream]:
         """The declared streams by name."""
         return self._config.streams
-
-    @property
-    def newer_labels(self) -> pl.DataFrame | None:
-        """Labels that the lake did not have when a page last asked Kafka."""
-        return self._newer
 
     @property
     def place(self) -> str:
@@ -231,8 +228,8 @@ class LakeReader:
 
     def _labelled(self, alerts: pl.DataFrame) -> pl.DataFrame:
         """The alerts with what somebody said of each."""
-        labels = known_labels(self._root, datetime.now(UTC), self._newer)
-        said = labelled(alerts.lazy().select("alert_id", "stream", "event_id"), labels).select("alert_id", "label")
+        named = alerts.lazy().select("alert_id", "stream", "event_id")
+        said = labelled(named, self.labels().lazy()).select("alert_id", "label")
         return alerts.join(said.collect(), on="alert_id", how="left", maintain_order="left")
 
     def labelled(self, alert_id: str) -> Labelled:
@@ -251,8 +248,16 @@ class LakeReader:
             self._newer = recent.labels()
         about = pl.col("alert_id") == alert_id
         about |= pl.col("alert_id").is_null() & (pl.col("stream") == stream) & (pl.col("event_id") == event_id)
-        known = known_labels(self._root, datetime.now(UTC), self._newer).filter(about.fill_null(value=False)).collect()
+        known = self.labels().filter(about.fill_null(value=False))
         return known.sort("known_at", "arrival_time", "partition", "offset", descending=True).to_dicts()
+
+    def labels(self) -> pl.DataFrame:
+        """The labels that are known by now, as `precision.known_labels` has them."""
+        now, newer = datetime.now(UTC), self._newer
+        known = self._keep((LABELS,), ("labels",), lambda: known_labels(self._root, _NEVER).collect())
+        if newer is not None:  # of which the archive may have brought some since
+            known = pl.concat([known, newer.select(known.columns)]).unique(["partition", "offset"])
+        return known.filter(pl.col("known_at") <= now)
 
     def precision(self) -> list[Precision]:
         """What labelled alerts of PRECISION_DAYS were, by rule and version, as far as the lake knows."""

@@ -1,11 +1,18 @@
 """How a failed query is reported."""
 
+from dataclasses import replace
+
 import pytest
 
+from nightjar.configuration.job import job_config
+from nightjar.kafka.clients import consumer
+from nightjar.rules.types import FieldType
 from nightjar.streaming.config import JobError
-from nightjar.streaming.driver.failures import described_failure, is_of_state, reporting_lost_jvm
+from nightjar.streaming.driver.failures import described_failure, is_of_state, refuse_missing_topics, reporting_lost_jvm
 from nightjar.streaming.state.state_files import STATE_LOST
+from tests.support.topics import TestTopics
 
+CUSTOMER = FieldType.parse("string")
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "worker.py", line 1, in main
     process()
@@ -55,3 +62,15 @@ def test_a_killed_jvm_is_reported() -> None:
     for _ in range(2):
         with pytest.raises(JobError, match=r"JVM has ended.*Start the job again"), reporting_lost_jvm("checkpoint c"):
             gateway.jvm.java.lang.System.nanoTime()
+
+
+@pytest.mark.kafka
+def test_only_topics_that_the_job_uses_have_to_be_there(kafka_topics: TestTopics) -> None:
+    """That of tables where one is declared, and never that of labels."""
+    own = kafka_topics.ensure()
+    named = own.settings.model_copy(update={"labels_topic": "nobody-made-it"})
+    with_tables = {name: replace(each, tables={"cards": CUSTOMER}) for name, each in own.streams.items()}
+    with consumer(own.settings) as client:
+        refuse_missing_topics(job_config(named, own.streams), client)
+        with pytest.raises(JobError, match=f"there is no topic {own.settings.tables_topic}"):
+            refuse_missing_topics(job_config(named, with_tables), client)
