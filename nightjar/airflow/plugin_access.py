@@ -46,5 +46,6 @@ def login_address(request: Request, prefix: str) -> str:
     """Airflow's login, which leads back to the request's page in Airflow's frame. prefix: of the application."""
     origin = conf.get("api", "base_url", fallback="") or str(request.base_url)
     origin = origin.rstrip("/").removesuffix(prefix)
-    back = f"{origin}/plugin{prefix}{BASE}{prefix}{request.url.path.partition(prefix)[2]}"
+    query = f"?{request.url.query}" if request.url.query else ""
+    back = f"{origin}/plugin{prefix}{BASE}{prefix}{request.url.path.partition(prefix)[2]}{query}"
     return f"{BASE}/api/v2/auth/login?{urlencode({'next': back})}"
