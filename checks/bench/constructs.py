@@ -89,6 +89,7 @@ CONSTRUCTS = (
         counted(calendar="day", zone="Europe/Berlin", where="amount > {n}"),
         counted(over="12h", where="amount > {n}"),
     ),
+    Construct("session", counted(session="10m", where="amount > {n}"), counted(where="amount > {n}")),
     Construct("per", counted(per=["terminal_id"], where="amount > {n}"), counted(where="amount > {n}")),
     Construct("since", counted(since="amount > 150.{n}"), counted(where="amount <= 150.{n}")),
     Construct("reset_after_alert", counted(where="amount > {n}") | {"reset_after_alert": True}, where("amount > {n}")),

@@ -205,7 +205,7 @@ class HostileRules:
             key = rng.choice((*options, "function", "field", "variance", function))
             measure[key] = (
                 rng.choice(_DURATIONS)
-                if key in ("over", "delay", "episode") and rng.random() < 0.7
+                if key in ("over", "delay", "episode", "session") and rng.random() < 0.7
                 else self._one((*_VALUES, *_NAMES, self._fields()))
             )
         return measure

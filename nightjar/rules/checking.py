@@ -49,6 +49,7 @@ _EXAMPLES = {
     "delay": "Write how long before the event the window ends, as in delay: 7d",
     "calendar": "Write day, week or month",
     "zone": "Name a zone, as in Europe/Berlin",
+    "session": "Write the pause that ends a session, as in session: 30m",
     "episode": "Write the episode's length, as in episode: 10m",
     "until": "Write a condition, as in \"status = 'SUCCESS'\"",
     "per": "List the fields, as in [ip]",

@@ -53,11 +53,13 @@ _APART = {
     ("excluding_current", "steps"): "does not go with a sequence, whose last step is the current event. Leave it out",
     ("delay", "steps"): "does not go with a sequence, whose last step is the current event. Leave it out",
     ("excluding_current", "delay"): "has no meaning with delay, whose window ends before the current event",
+    ("session", "delay"): "does not go with delay, whose window ends before the current event and its session",
     ("since", "episode"): "does not go with an episode. Write until: what ends the episode",
     ("resolution", "calendar"): "does not go with a calendar, whose days do not begin with whole steps everywhere",
     ("resolution", "episode"): "does not go with an episode, whose begin is not rounded",
     ("resolution", "since"): f"does not go with since, {_SINGLE_EVENTS}",
     ("resolution", "per"): f"does not go with per, {_SINGLE_EVENTS}",
+    ("resolution", "session"): f"does not go with a session, {_SINGLE_EVENTS}",
     ("resolution", "delay"): "does not go with delay, whose window ends within a step",
     ("resolution", "excluding_start"): "does not go with excluding_start, as its window begins with a whole step",
     ("over_alerts", "episode"): "does not go with an episode. Write over: 1d",
@@ -104,6 +106,14 @@ class Measure(BaseModel):
     zone: Annotated[
         str | None, Field(description="Of a calendar: the zone's name, as in `Europe/Berlin`. Without it UTC.")
     ] = None
+    session: Annotated[
+        Duration | None,
+        Field(
+            description="The window begins with the current event's session, at most `over` before it: with the first "
+            "event of the group after the last pause longer than this, as in `30m`, whatever `where` says of the "
+            "events. Less than `over`; not with `delay` or `resolution`, only with `over`."
+        ),
+    ] = None
     episode: Annotated[
         Duration | None,
         Field(
@@ -148,7 +158,7 @@ class Measure(BaseModel):
             description="Of a long window: its start is rounded down to a multiple of this, as in `1m`, and the stream "
             f"keeps one row per group and step instead of the events; from {format_duration(MIN_RESOLUTION)} to the "
             f"length of the window. For {', '.join(_FOLDING[:-1])} and {_FOLDING[-1]}; not with `per`, `since`, "
-            "`delay`, `excluding_start`, `episode` or `calendar`."
+            "`delay`, `excluding_start`, `session`, `episode` or `calendar`."
         ),
     ] = None
     over_alerts: Annotated[
@@ -231,6 +241,19 @@ class Measure(BaseModel):
             raise ValueError(f"{found} is not a valid delay. Write more than 0, and with over at most {most}")
         return delay
 
+    @field_validator("session")
+    @classmethod
+    def _below_over(cls, session: int | None, info: ValidationInfo) -> int | None:
+        if session is None or "over" not in info.data:
+            return session
+        over = info.data["over"]
+        if over is None:
+            raise ValueError("is of a window with over. Write its longest, as in over: 12h, or leave session out")
+        if not 0 < session < over:
+            found, most = format_duration(session), format_duration(over)
+            raise ValueError(f"{found} is not a valid session. Write more than 0 and less than over, which is {most}")
+        return session
+
     @field_validator("excluding_start")
     @classmethod
     def _of_over(cls, excluding: bool, info: ValidationInfo) -> bool:
@@ -251,7 +274,7 @@ class Measure(BaseModel):
             raise ValueError("names a rule or tag twice. Name each once")
         return named
 
-    @field_validator("delay", "excluding_current", "since", "resolution", "over_alerts")
+    @field_validator("delay", "excluding_current", "session", "since", "resolution", "over_alerts")
     @classmethod
     def _together(cls, value: Any, info: ValidationInfo) -> Any:
         for (option, other), why in _APART.items():
@@ -331,6 +354,8 @@ class Measure(BaseModel):
             written["over" if self.episode is None else "episode"] = format_duration(self.length)
         if self.zone is not None:
             written["zone"] = self.zone
+        if self.session is not None:
+            written["session"] = format_duration(self.session)
         if self.delay is not None:
             written["delay"] = format_duration(self.delay)
         if self.until is not None:

@@ -262,6 +262,7 @@ def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
         "w_rows": {"count": "*", "over": "10m"},
         "w_episode": {"count": "*", "episode": "10m", "until": f"{stream.event_id} = 'w0'"},
         "w_day": {"count": "*", "calendar": "day"},
+        "w_session": {"count": "*", "over": "10m", "session": "1m"},
         "w_delayed": {"count": "*", "over": "10m", "delay": "10m"},
         "w_delayed_here": {"count": "*", "over": "10m", "delay": "10m", "per": [stream.event_id]},
         "w_chain": {"sequence": [f"{stream.event_id} <> 'w0'", f"{stream.event_id} = 'w0'"], "over": "10m"},

@@ -124,6 +124,7 @@ OVERS = ("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m")
 _DELAYS = ("1s", "1s", "500ms", "3s", "8s", "30s")
 _ZONES = (None, "Europe/Berlin", "America/Havana", "Asia/Kathmandu")
 _LONGEST = {"day": "27h", "week": "171h", "month": "747h"}
+_SESSIONS = ("1s", "2s", "500ms", "5s", "10s")
 WITHINS = ("1s", "3s", "500ms", "8s", "30s")
 _RESOLUTIONS = ("1s", "2s", "7s", "30s", "1m")
 _PERCENTS = ("95", "99.9", "50", "1", "25", "33.333")
@@ -214,6 +215,7 @@ class _Window:
     delay: str | None = None
     excluding_start: bool = False
     calendar: tuple[str, str | None] | None = None
+    session: str | None = None
 
 
 @st.composite
@@ -243,6 +245,8 @@ def _windows(draw: st.DrawFn, stream: Stream, overs: tuple[str, ...], *, foldabl
         calendar = draw(st.sampled_from(("day", "week", "month"))), draw(st.sampled_from(_ZONES))
         return _Window(over, reset, per, draw(st.booleans()), episode, None, None, calendar=calendar)
     delay = draw(st.sampled_from(_DELAYS)) if sliding and draw(st.integers(0, 3)) == 3 else None
+    shorter = [length for length in _SESSIONS if parse_duration(length) < parse_duration(over)]
+    session = draw(st.sampled_from(shorter)) if sliding and not delay and shorter and draw(st.booleans()) else None
     return _Window(
         over,
         None if episode else reset,
@@ -253,6 +257,7 @@ def _windows(draw: st.DrawFn, stream: Stream, overs: tuple[str, ...], *, foldabl
         resolution,
         delay,
         sliding and draw(st.integers(0, 3)) == 3,
+        session=session,
     )
 
 
@@ -308,6 +313,8 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         written["resolution"] = window.resolution
     if window.delay:
         written["delay"] = window.delay
+    if window.session:
+        written["session"] = window.session
     measure = Measure(
         function,
         name,
@@ -325,6 +332,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         window.excluding_start,
         p,
         calendar,
+        parse_duration(window.session) if window.session else 0,
         steps=tuple(step.test for step in steps),
     )
     return written, measure, result_kind(measure, stream).value

@@ -245,7 +245,7 @@ class Oracle:
                 if not is_due(self._setting, version, row, self._clock):
                     continue
                 seen = visible(version, row)
-                seeing = as_then(self._setting, self._passed.since_of(version), partial(visible, version), then)
+                seeing = as_then(self._setting, self._passed.since_of(version), visible, then)
                 seeing = over_alerts(self._setting, seeing, versions, is_violation)
                 subject = (version.rule_id, version.version)
                 before = violated.setdefault(subject, set())

@@ -59,7 +59,7 @@ MIDNIGHT = 20_900 * DAY
 _IN_THE_END = 1 << 62
 # Of so many alerts of a run the explanation is compared.
 _EXPLAINED = 4
-_DURATIONS = ("over", "delay", "episode", "resolution", "mute", "within")
+_DURATIONS = ("over", "delay", "episode", "resolution", "mute", "within", "session")
 
 
 def stretched(run: Run, before: int) -> Run:
@@ -113,6 +113,7 @@ def _longer_version(version: Version, effective: int) -> Version:
             over=measure.over if measure.calendar else measure.over * FACTOR,
             delay=measure.delay * FACTOR,
             resolution=measure.resolution * FACTOR,
+            session=measure.session * FACTOR,
         )
 
     measures = {name: longer(measure) for name, measure in version.measures.items()}

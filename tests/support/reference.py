@@ -43,6 +43,8 @@ class Measure:
     excluding_start: bool = False
     p: str = "95"  # of a percentile, in percent
     calendar: tuple[str, str] | None = None  # unit and zone; `over` is its longest length
+    session: int = 0  # µs
+    began: Callable[[Event], int] | None = None  # when the session of an event began, µs
     reads: tuple[str, ...] = ()  # the measures at the event itself that `where` looks at, too
     steps: tuple[Test, ...] = ()  # of a sequence
     over_alerts: tuple[str, ...] = ()  # the rules and tags of which it counts the violations, instead of events
@@ -161,7 +163,7 @@ def evaluations(
             seen = visible(version, event)
             on_time = [e for e in seen if not is_late(setting, e)]
             before = {e[setting.event_id] for e in on_time[:-1] if version.resets and is_violation(version, e)}
-            seeing = as_then(setting, version, partial(visible, version), then)
+            seeing = as_then(setting, version, visible, then)
 
             def as_seen(other: Version, e: Event) -> bool:
                 return is_violation(replace(other, since=max(version.since, other.since)), e)
@@ -189,17 +191,24 @@ def evaluations(
 
 
 def as_then(
-    setting: Setting, version: Version, visible: Callable[[Event], list[Event]], then: dict[Any, bool]
+    setting: Setting, version: Version, visible: Callable[[Version, Event], list[Event]], then: dict[Any, bool]
 ) -> Version:
-    """The version with conditions of measures that know what other measures are at an event, as it saw them (S18.3).
+    """The version with measures that know when the session of an event began, as it saw its group (S21), and with
+    conditions that know what other measures are at an event, as it saw them (S18.3).
 
     visible: what windows at an event may count, in order; it is the last of them. then: what has been found before.
     """
+    group = partial(visible, replace(version, where=lambda event: True))
+    measures = {
+        name: replace(measure, began=partial(session_begin, setting, measure, group)) if measure.session else measure
+        for name, measure in version.measures.items()
+    }
+    version = replace(version, measures=measures)
 
     def counts(name: str, event: Event) -> bool:
         key = version.rule_id, version.version, version.since, name, id(event)
         if key not in then:
-            seen, measure = visible(event), version.measures[name]
+            seen, measure = visible(version, event), version.measures[name]
             found = {
                 each: value(
                     version.measures[each],
@@ -356,7 +365,17 @@ def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) 
     if measure.resolution:
         begins -= begins % measure.resolution
     held = [e for e in seen if begins <= e[setting.event_time] <= ends]
+    if measure.began is not None:
+        held = [e for e in held if e[setting.event_time] >= measure.began(event)]
     return [e for e in held if e[setting.event_time] > begins] if measure.excluding_start else held
+
+
+def session_begin(setting: Setting, measure: Measure, group: Callable[[Event], list[Event]], event: Event) -> int:
+    """When the session of an event began (S21). group: what it sees of its group, in order; it is the last of them."""
+    times = [other[setting.event_time] for other in group(event)]
+    while len(times) > 1 and times[-1] - times[-2] <= measure.session:
+        times.pop()
+    return times[-1]
 
 
 def midnight(time: int, unit: str, zone: str) -> int:

@@ -4,8 +4,8 @@ How it works: events are numbered in the order of S1.1, and each is joined with 
 is an aggregate of those that its options let through. Predicates are the rule's own text.
 
 What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly; calendars of zones;
-episodes, each of which depends on those before it; sequences; alerts of other rules; and rules that start again after
-alerts. They come as UNKNOWN, and so does a verdict that hangs on them.
+sessions; episodes, each of which depends on those before it; sequences; alerts of other rules; and rules that start
+again after alerts. They come as UNKNOWN, and so does a verdict that hangs on them.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
 
 
 def _read(measure: Measure, stream: Stream, value: Any) -> Any:
-    if measure.episode is not None or measure.calendar is not None or measure.steps:
+    if measure.episode is not None or measure.calendar is not None or measure.session is not None or measure.steps:
         return UNKNOWN
     if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN, which no event has
         return UNKNOWN

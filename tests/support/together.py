@@ -1,8 +1,9 @@
 """Many cases as one, so that a job, a lake and a run serve all of them.
 
-How it works: cases share the streams that they declare alike (but for those that need clocks), each with one field more
-that says whose an event is, and every rule's `where` asks for it, so that a rule sees the events of its own case alone.
-Ids of rules and events begin with the case's mark. `Part.own` takes the marks off what comes of it.
+How it works: cases share the streams that they declare alike (but for those that need clocks or have sessions), each
+with one field more that says whose an event is, and every rule's `where` asks for it, so that a rule sees the events
+of its own case alone. Ids of rules and events begin with the case's mark. `Part.own` takes the marks off what comes
+of it.
 
 Known limitations: settings are those of the job that plays them, `alerts_per_rule_and_hour` is 2; of a case's own
 settings only `approvals` counts. Groups are shared: where one case's event comes out of order, another's later events
@@ -146,7 +147,8 @@ class Together:
                 if name.encode() not in messages and name not in used:
                     continue
                 shared = next((shared for declared, shared in known if declared == stream), None)
-                if waits:  # its steps are the stream's clock
+                # its steps are the stream's clock, or all events of a group make its sessions
+                if waits or b'"session"' in messages:
                     shared = f"{name}_{number}"
                     alone.append((stream, shared))
                 elif shared is None:

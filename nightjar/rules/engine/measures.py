@@ -12,7 +12,7 @@ import pyarrow as pa
 from nightjar.rules import calendars
 from nightjar.rules.engine import carried
 from nightjar.rules.engine.columns import Mask
-from nightjar.rules.engine.kernels import answers, episodes, ranked, sequences, steps, windows
+from nightjar.rules.engine.kernels import answers, episodes, ranked, sequences, sessions, steps, windows
 from nightjar.rules.engine.listing import Listing
 from nightjar.rules.engine.plan import Aggregate, Fold, MaskKey, Window
 from nightjar.rules.engine.predicate_bitmaps import Masks
@@ -186,6 +186,7 @@ class _Walks:
         else:
             bounds = calendars.begins(timeline.times[walk.at], *window.calendar)
             low = windows.first_places(*place, np.maximum(bounds, begins))
+        session = self._session(window.session, low) if window.session else None
         if window.since is not None:
             word, bit = self._masks[window.since]
             if window.delay:
@@ -202,7 +203,15 @@ class _Walks:
                 store.order,
                 low,
             )
-        return low
+        return low if session is None else np.maximum(low, session)
+
+    def _session(self, gap: int, low: Int64Array) -> Int64Array:
+        """Where the session of each row begins. low: where its window would."""
+        walk, store = self._walk, self._timeline.store
+        begins: Int64Array = sessions.begins(
+            walk.first, walk.rows, self._timeline.times, walk.at, low, gap, store.late, store.last_late, store.order
+        )
+        return begins
 
     def _opened(self, window: Window, opens: MaskKey) -> Int64Array:
         """Where the episode of each row begins."""

@@ -42,6 +42,7 @@ class Window(NamedTuple):
 
     delay: µs, how long before the current row it ends; it leaves that out then.
     calendar: a unit and the zone by whose clocks it begins; `over` is its longest length then.
+    session: µs, it begins behind the last pause longer than this between any rows of the group; 0 where it does not.
     resolution: µs, its start is rounded down to a multiple of it; 0 where it is not.
     An episode has the length `over`, and opens as the rows that may open it (None: no episode); `until` as the rows
     that close it.
@@ -56,6 +57,7 @@ class Window(NamedTuple):
     resolution: int = 0
     delay: int = 0
     calendar: tuple[Calendar, str] | None = None
+    session: int = 0
 
     @property
     def marks(self) -> tuple[MaskKey | None, ...]:
@@ -634,7 +636,8 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         length = measure.length - measure.excluding_start
         excluding = measure.excluding_current or delay > 0
         calendar = None if measure.calendar is None else (measure.calendar, measure.zone or UTC)
-        window = Window(length, since, measure.per, excluding, opens, until, step, delay, calendar)
+        session = measure.session or 0
+        window = Window(length, since, measure.per, excluding, opens, until, step, delay, calendar, session)
         if measure.steps:
             steps = tuple(key(rule.where, where, text) for text in measure.steps)
             return Aggregate(measure.function, None, steps[0], window, steps=steps)
