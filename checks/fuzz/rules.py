@@ -178,7 +178,7 @@ class Examiner:
             json.loads(value)
             if len(value.encode()) > _LONGEST_ALERT:
                 yield f"an alert of {len(value.encode())} bytes"
-        found = Truth(stream, ruleset, events).violations()
+        found = Truth(stream, ruleset, events, clock=_NOON).violations()
         if _concluded(alerts) != _concluded(found):
             yield "stream and truth conclude otherwise"
         checked = recheck(found, events, stream, ruleset).to_pylist()

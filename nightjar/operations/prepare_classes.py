@@ -11,7 +11,7 @@ from typing import Any
 from nightjar.jvm.class_archive import archive_file
 from nightjar.jvm.jars import PROJECT, JarsError
 
-# Enough for a slow and busy machine; an ordinary one needs half a minute.
+# Enough for a slow and busy machine; an ordinary one needs a minute or two, as it also compiles the engine's kernels.
 _AT_MOST_SECONDS = 600
 _EXIT_SECONDS = 120
 
@@ -25,7 +25,7 @@ def make() -> None:
     file = archive_file()
     if file.is_file():
         return
-    sys.stderr.write("==> writing an archive of Spark's classes for faster starts (takes half a minute)\n")
+    sys.stderr.write("==> compiling the engine, archiving Spark's classes for faster starts (a minute or two)\n")
     with tempfile.TemporaryDirectory(prefix=".classes-", dir=file.parent) as folder:
         made = Path(folder) / "classes.jsa"
         # The user's settings do not matter here and must not interfere.
