@@ -4,6 +4,7 @@ import json
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,11 @@ def test_the_job_says_why_its_query_failed_also_where_the_engine_misses_its_task
 def engines() -> list[psutil.Process]:
     """The engine processes of the job in this process."""
     module = "nightjar.streaming.real_time.engine_process"
-    return [child for child in psutil.Process().children() if module in child.cmdline()]
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # another child, which has ended meanwhile
+            found += [child] if module in child.cmdline() else []
+    return found
 
 
 def kill_engine() -> None:
