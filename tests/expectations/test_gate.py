@@ -238,8 +238,9 @@ def test_findings_outlive_the_process() -> None:
         refuse([again], remedy="Look there")
     assert str(refusal.value) == (
         "the gate: 2 critical expectations do not hold\n"
-        "- reconciliation, cause_known (a cause is one of late_event, cold_start, rule_propagation, stream_down, "
-        "settings_changed, duplicate_conflict, forgotten, unexplained): violated by 1 row\n"
+        "- reconciliation, cause_known (a cause is one of late_event, reference_changed, cold_start, "
+        "rule_propagation, stream_down, settings_changed, duplicate_conflict, forgotten, "
+        "unexplained): violated by 1 row\n"
         "    alert_id=a5, rule_id=r, rule_version=1, stream=transactions, group={}, event_id=t5, "
         "event_time=2026-01-05 12:00:00, outcome=retracted, cause=bad luck\n"
         "- reconciliation, alerts_add_up (matched, retracted and revised alerts add up to the alerts of the "

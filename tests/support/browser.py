@@ -10,11 +10,13 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from fastapi import FastAPI
-from playwright.sync_api import FrameLocator, Page, sync_playwright
+from playwright.sync_api import FrameLocator, Page, expect, sync_playwright
 
 from nightjar.airflow.local.airflow import USER, LocalAirflow
 from nightjar.pages.serving import bound, server_of
 
+# Milliseconds until a page must show what is expected: it is slow where much else runs.
+_LONGEST = 30_000
 CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
@@ -52,7 +54,8 @@ def chromium(*, dark: bool = False, width: int = 1400) -> Iterator[Page]:
         )
         try:
             page = browser.new_page(color_scheme="dark" if dark else "light", viewport={"width": width, "height": 900})
-            page.set_default_timeout(30_000)
+            page.set_default_timeout(_LONGEST)
+            expect.set_options(timeout=_LONGEST)
             yield page
         finally:
             browser.close()
