@@ -74,7 +74,12 @@ def _page(entry: Entry) -> str:
     for key, heading in TEXTS.items():
         if key != "finds":
             lines += [f"## {heading}\n", f"{getattr(entry, key)}\n"]
-    lines += ["## The rule\n", f"```yaml\n{yaml_text(entry.rule).rstrip()}\n```\n", "## What it needs\n"]
+    lines += ["## The rule\n", f"```yaml\n{yaml_text(entry.rule).rstrip()}\n```\n"]
+    if entry.beside:
+        texts = "\n---\n".join(yaml_text(rule).rstrip() for rule in entry.beside)
+        lines += ["## Rules whose alerts it looks at\n", "Those of the history below; yours will be others.\n"]
+        lines += [f"```yaml\n{texts}\n```\n"]
+    lines += ["## What it needs\n"]
     lines += [f"A stream such as [`{entry.stream.name}`](index.md#{entry.stream.name}), with these fields:\n"]
     lines += [
         *_fields(entry, list(entry.fields)),

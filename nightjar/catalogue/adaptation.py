@@ -16,7 +16,7 @@ from nightjar.catalogue.entries import CONDITIONS, Entry, replaced_names
 from nightjar.rules.descriptions import PLACEHOLDER
 from nightjar.rules.errors import Problem, RuleError, SettingsError, shortened
 from nightjar.rules.functions import Function
-from nightjar.rules.model import rule_to_mapping
+from nightjar.rules.model import Rule, rule_to_mapping
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.states import State
 from nightjar.rules.streams import Stream
@@ -83,8 +83,13 @@ class Adaptation:
     @property
     def rule(self) -> dict[str, Any]:
         """The rule's written form. Of a shadow rule without its action, which such a rule cannot have."""
-        written = rule_to_mapping(self.entry.rule)
-        written |= {"id": self.rule_id, "stream": self.stream.name, "state": self.state.value}
+        written = self._adapted(self.entry.rule) | {"id": self.rule_id, "state": self.state.value}
+        if self.state is State.SHADOW:
+            written.pop("action", None)
+        return written
+
+    def _adapted(self, rule: Rule) -> dict[str, Any]:
+        written = rule_to_mapping(rule) | {"stream": self.stream.name}
         written["group_by"] = [*map(self._name, written["group_by"])]
         for key in {"where", "when"} & written.keys():
             written[key] = replaced_names(written[key], self.names)
@@ -92,15 +97,15 @@ class Adaptation:
             written["unless"] |= {"where": replaced_names(written["unless"]["where"], self.names)}
         if "measures" in written:
             written["measures"] = {self._name(name): self._measure(of) for name, of in written["measures"].items()}
-        written["description"] = PLACEHOLDER.sub(lambda at: f"{{{self._name(at[1])}}}", written["description"])
-        if self.state is State.SHADOW:
-            written.pop("action", None)
+        description = written.get("description", "")
+        if description:
+            written["description"] = PLACEHOLDER.sub(lambda at: f"{{{self._name(at[1])}}}", description)
         return written
 
     def _measure(self, written: Mapping[str, Any] | str) -> dict[str, Any] | str:
         if isinstance(written, str):
             return replaced_names(written, self.names)
-        read = {*CONDITIONS, *Function}
+        read = {*CONDITIONS, *(() if "over_alerts" in written else Function)}
         found = {key: self._read(value) if key in read else value for key, value in written.items()}
         return found | ({"per": [*map(self._name, written["per"])]} if "per" in written else {})
 
@@ -129,7 +134,7 @@ class Adaptation:
         entities = [name for name in entry.declaration["entities"] if name in fields]
         stream: dict[str, Any] = {key: self._name(entry.declaration[key]) for key in ("event_id", "event_time")}
         stream |= {"entities": [*map(self._name, entities)], "fields": declared}
-        steps: list[dict[str, Any]] = [{"at": "0m", "rules": [self.rule]}]
+        steps: list[dict[str, Any]] = [{"at": "0m", "rules": [*map(self._adapted, entry.beside), self.rule]}]
         for step in document["steps"][1:]:
             events = [self._values(event) for event in step.get("events", {}).get(entry.stream.name, ())]
             # others only pass the time

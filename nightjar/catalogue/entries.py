@@ -20,8 +20,10 @@ from nightjar.rules.lateness import SHIPPED
 from nightjar.rules.measures import fields_under, steps_under
 from nightjar.rules.model import Rule, parse_rule, rule_to_mapping
 from nightjar.rules.names import did_you_mean
-from nightjar.rules.retention import folds, own_unfolded, waits_for
+from nightjar.rules.retention import folds, kept_for
 from nightjar.rules.streams import Stream, streams_from_mapping
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.rules.versions import RuleSet
 
 FOLDER = Path(__file__).resolve().parent
 STREAMS = FOLDER / "streams.toml"
@@ -79,6 +81,7 @@ class Entry:
     finds: the behaviour that it looks for. thresholds: why they are what they are. false_positives: which honest
     behaviour alerts, too. tuning: what to change, and when. declaration: of the stream, with the keys of the TOML file.
     meanings: of all fields of the stream. history, steps, expect: of its case, as written.
+    beside: rules of its case whose alerts it looks at.
     """
 
     title: str
@@ -94,6 +97,7 @@ class Entry:
     history: str
     steps: tuple[Any, ...]
     expect: Mapping[str, Any]
+    beside: tuple[Rule, ...] = ()
 
     @property
     def id(self) -> str:
@@ -107,14 +111,14 @@ class Entry:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields of the stream that the rule reads, in the order of their declaration."""
-        read = set(names_of(rule_to_mapping(self.rule)))
+        """The fields of the stream that the rule reads, and those beside it, in the order of their declaration."""
+        read = {name for rule in (self.rule, *self.beside) for name in names_of(rule_to_mapping(rule))}
         return tuple(name for name in self.stream.fields if name in read)
 
     @property
     def retention(self) -> str:
         """What the job keeps for the rule, in a sentence."""
-        length = own_unfolded(self.rule) + waits_for(self.rule)
+        length = max(map(kept_for, RuleSet.of((*self.beside, self.rule), MIN_TIMESTAMP).versions))
         parts = [f"the stream's events of {format_duration(length)}"] if length else []
         parts += ["a row per group and step for windows with a resolution"] if folds(self.rule) else []
         return f"The job keeps {', and '.join(parts)}."
@@ -132,7 +136,7 @@ class Entry:
             "description": self.history,
             "streams": {self.stream.name: dict(self.declaration)},
             "settings": {"activation_delay": "0s"},
-            "steps": [{"at": "0m", "rules": [rule_to_mapping(self.rule)]}, *self.steps],
+            "steps": [{"at": "0m", "rules": [*map(rule_to_mapping, (*self.beside, self.rule))]}, *self.steps],
             "expect": dict(self.expect),
         }
 
@@ -153,7 +157,7 @@ def names_of(rule: Mapping[str, Any]) -> Iterator[str]:
     yield from names_in(rule["when"])
     yield from names_in(rule.get("where", ""))
     yield from names_in(rule.get("unless", {}).get("where", ""))
-    yield from PLACEHOLDER.findall(rule["description"])
+    yield from PLACEHOLDER.findall(rule.get("description", ""))
     for measure in rule.get("measures", {}).values():
         if isinstance(measure, str):
             yield from names_in(measure)
@@ -204,7 +208,8 @@ def _read() -> Iterator[Entry]:
     streams, meanings = streams_from_mapping(declarations, str(STREAMS)), _toml(_FIELDS)
     for file in sorted(_RULES.glob("*.yaml")):
         written = read_yaml(file.read_bytes(), str(file))
-        rule = parse_rule(json.loads(json_text(written["rule"])), streams)
+        every = (written["rule"], *written.get("beside", ()))
+        rule, *beside = (parse_rule(json.loads(json_text(each)), streams) for each in every)
         yield Entry(
             title=written["title"],
             tags=tuple(written["tags"]),
@@ -216,6 +221,7 @@ def _read() -> Iterator[Entry]:
             history=_one_line(written["case"]["description"]),
             steps=tuple(written["case"]["steps"]),
             expect=written["case"]["expect"],
+            beside=tuple(beside),
         )
 
 
