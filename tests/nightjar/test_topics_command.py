@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightjar.configuration.settings import Settings, load_settings
+from nightjar.demo import blocked
 from nightjar.kafka import acls
 from nightjar.kafka.topics import topics
 from nightjar.rules.streams import load_streams
@@ -20,9 +21,11 @@ def test_the_document_shows_the_table() -> None:
     assert acls.markdown() in SECURITY.read_text(encoding="utf-8")
 
 
-def test_every_topic_is_in_the_table() -> None:
-    """Those that nightjar creates, and no others; a setting that names a topic cannot be forgotten."""
-    settings, streams = load_settings(), load_streams().values()
+def test_every_topic_is_in_the_table(tmp_path: Path) -> None:
+    """Those that nightjar creates, where streams have lists, too, and no others; a setting that names a topic cannot be
+    forgotten."""
+    blocked.declare(tmp_path / "streams.toml")
+    settings, streams = load_settings(), load_streams(tmp_path / "streams.toml").values()
     assert {found.topic for found in acls.topic_access(settings, streams)} == {
         topic.name for topic in topics(settings, streams)
     }
