@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from nightjar.contracts.table_changes import MAX_KEYS, ChangeReader, approval_re
 from nightjar.files.table_files import FileRow, Key
 from nightjar.kafka.clients import explained, producer
 from nightjar.kafka.readers import Reader
+from nightjar.operations.rule_publishing import login_name
 from nightjar.rules.engine.table_rows import Change, TableRows
 from nightjar.rules.errors import SettingsError, shortened
 from nightjar.rules.names import did_you_mean
@@ -103,7 +103,7 @@ def change_table(settings: Settings, table: str, orders: Iterable[Order], arriva
     """
     ids, records = list[str](), list[tuple[bytes, bytes]]()
     for order in orders:
-        who = _login_name() if order.author is None else order.author
+        who = (login_name() or "") if order.author is None else order.author
         for at in range(0, len(order.keys), MAX_KEYS):
             ids.append(uuid.uuid4().hex[:_ID_DIGITS])
             records.append(
@@ -129,7 +129,7 @@ def approve_changes(
     Raises:
         SettingsError: one of them does not wait, or is of the same author.
     """
-    who = _login_name() if author is None else author
+    who = (login_name() or "") if author is None else author
     waiting = {each.id: each for each in known.waiting if each.table == table}
     for name in ids:
         if name not in waiting:
@@ -172,13 +172,6 @@ def _declared(streams: Mapping[str, Stream]) -> Mapping[str, FieldType]:
             "no table is declared", where="tables", remedy="Declare one as [tables.NAME] beside the streams"
         )
     return declared
-
-
-def _login_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # the user has no name, as in some containers
-        return ""
 
 
 def now() -> int:

@@ -47,7 +47,7 @@ from tests.support.histories import SECOND, setting
 from tests.support.lake_nights import Killed
 from tests.support.night_runs import NightRun
 from tests.support.random_runs import Batch, Published, Restart, Run, place
-from tests.support.reference import Event, Measure, Version, named_by, reach_of, violations
+from tests.support.reference import IN_THE_END, Event, Measure, Version, named_by, reach_of, violations
 from tests.support.runs_on_job import drawn
 
 # A second of a run becomes twelve minutes: windows of up to five days, two hours of lateness, 300 s before a midnight.
@@ -55,8 +55,6 @@ FACTOR = 720
 DAY = 86_400 * SECOND
 BEGIN = 300 * SECOND  # of every run
 MIDNIGHT = 20_900 * DAY
-# The clock by then, after which nothing comes.
-_IN_THE_END = 1 << 62
 # Of so many alerts of a run the explanation is compared.
 _EXPLAINED = 4
 _DURATIONS = ("over", "delay", "episode", "resolution", "mute", "within", "session")
@@ -339,7 +337,7 @@ class RandomNights:
         yield from (f"{name} is published {count} times" for name, count in published.items() if count > 1)
         of = {(version.rule_id, version.version): version for version in versions}
         in_force = [each for each in self._latest().values() if each["kind"] == "alert"]
-        truth = violations(setting(stream, truth=True), versions, run.events, _IN_THE_END)
+        truth = violations(setting(stream, truth=True), versions, run.events, IN_THE_END)
         own = {(each[stream.event_id], each[stream.event_time]): each for each in run.events}
         # of an id that several events have: the first counts
         first = {each[stream.event_id]: each for each in reversed(run.events)}

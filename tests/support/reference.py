@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONG_AGO = -(2**62)
 NOT_YET = 2**62  # of a version that waits
+IN_THE_END = 2**62  # a clock by which everything is due
 OVERFLOW = object()  # a sum that its type cannot hold
 Event = dict[str, Any]
 Test = Callable[[dict[str, Any]], bool]

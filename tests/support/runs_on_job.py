@@ -47,7 +47,7 @@ from tests.support.histories import SECOND, declared, setting
 from tests.support.job_host import CaseRun
 from tests.support.random_cases import event_json
 from tests.support.random_runs import Answer, Answers, Published, Restart, Run, runs
-from tests.support.reference import LONG_AGO, Event, violations
+from tests.support.reference import IN_THE_END, LONG_AGO, Event, is_due, violations
 from tests.support.topics import in_folders_of_its_own
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ OTHERS = "others"
 # So many alerts are explained: some tenths of a second each.
 _EXPLAINED = 100
 PARTITIONS = 4
-# A clock by which everything is due.
-_IN_THE_END = 1 << 62
 # What the runs that are played together are drawn for.
 SHARED = declared(
     ("who", "place", "amount", "number", "ratio", "fraction", "flag"),
@@ -259,9 +257,10 @@ class RunsOnJob:
         """How the alerts differ from the truth. clock: what is due after it may still be left to the job (S19.6)."""
         versions = [version for version in self._answers.versions if version.rule_id.startswith(of.mark)]
         stream = self._streams[of.stream]
-        truth = violations(setting(stream, truth=True), versions, of.events, _IN_THE_END)
-        due = violations(setting(stream, truth=True), versions, of.events, clock)
-        measures = {(version.rule_id, version.version): version.measures for version in versions}
+        truly = setting(stream, truth=True)
+        of_key = {(version.rule_id, version.version): version for version in versions}
+        truth = violations(truly, versions, of.events, IN_THE_END)
+        first = {event[stream.event_id]: event for event in reversed(of.events)}
         try:
             latest = final(records).values()
         except AssertionError as wrong:
@@ -271,8 +270,12 @@ class RunsOnJob:
         got: dict[Key, Measured] = {}
         for record in latest:
             subject = record["rule_id"], record["rule_version"]
-            got[*subject, record["event_id"]] = plain(measures[subject], stream, record["measures"])
-        truth = {key: values for key, values in truth.items() if key in due or key in got}
+            got[*subject, record["event_id"]] = plain(of_key[subject].measures, stream, record["measures"])
+        truth = {
+            key: values
+            for key, values in truth.items()
+            if key in got or is_due(truly, of_key[key[:2]], first[key[2]], clock)
+        }
         self.counts["violations"] += len(truth)
         yield from differing(of.mark, got, announced(versions, truth))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -65,22 +65,18 @@ _held: set[Path] = set()
 def _alone(locator: Any, module: str) -> Iterator[None]:
     """Let no other process compile or load kernels of this module. Modules do not import each other in a circle, so no
     two processes wait for each other. The caller has Numba's lock of threads."""
-    try:
-        locator.ensure_cache_path()
-        file = Path(locator.get_cache_path(), f"{module}.lock")
-        lock = file.open("w")
-    except OSError:  # nothing can be kept, so there is nothing to wait for
+    file = Path(locator.get_cache_path(), f"{module}.lock")
+    if file in _held:
         yield
         return
-    with lock:
-        if outermost := file not in _held:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or the process ends
-            _held.add(file)
-        try:
-            yield
-        finally:
-            if outermost:
-                _held.remove(file)
+    with ExitStack() as after:
+        with suppress(OSError):  # where nothing can be kept, or locked, there is nothing to wait for
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # until it is closed, or the process ends
+            fcntl.flock(after.enter_context(file.open("w")), fcntl.LOCK_EX)
+        _held.add(file)
+        after.callback(_held.remove, file)
+        yield
 
 
 class _Kernels:

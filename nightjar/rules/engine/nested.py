@@ -41,6 +41,4 @@ def _mark(timeline: Timeline, masks: Masks, nested: NestedConditions, base: int,
             counts[measured[nested.places[aggregate]].overflow] = 0
         changed |= masks.revise(each.text, rows, counts)
     if changed:
-        timeline.take_marks(changed, runs.at)
-        if int(rows.min()) < base:  # what is carried of long windows may have counted them
-            timeline.asked = {}
+        timeline.take_marks(changed, runs.at, base)

@@ -208,11 +208,14 @@ class Timeline(Arena):
             horizon,
         )
 
-    def take_marks(self, words: Collection[int], places: Int64Array) -> None:
-        """Take over these words of the rows in some places."""
+    def take_marks(self, words: Collection[int], places: Int64Array, base: int) -> None:
+        """Take over these words of the rows in some places. base: the store's rows from there on are new."""
+        rows = self.rows[places]
         for word in words:
             if word in self.marks:
-                self.marks.all[places, self.marks[word]] = self._masks.words[self.rows[places], word]
+                self.marks.all[places, self.marks[word]] = self._masks.words[rows, word]
+        if int(rows.min()) < base:  # what is carried of long windows may have counted them
+            self.asked = {}
 
     def insert_waiting(self, base: int, needed: Needed, clocks: Clocks, withins: Collection[int]) -> Runs:
         """As `insert`, for rules that wait for what follows an event for one of these times (µs, ascending): what to

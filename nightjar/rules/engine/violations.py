@@ -49,6 +49,4 @@ def _mark(timeline: Timeline, masks: Masks, plan: GroupPlan, looked_at: GroupPla
                 held[text][result.violated] = 1
     changed = set[int]().union(*(masks.revise(text, rows, violated) for text, violated in held.items()))
     if changed:
-        timeline.take_marks(changed, runs.at)
-        if int(rows.min()) < base:  # what is carried of long windows may have counted them
-            timeline.asked = {}
+        timeline.take_marks(changed, runs.at, base)

@@ -9,18 +9,7 @@ import numpy as np
 
 from nightjar.rules.engine.compiled import kernel
 from nightjar.rules.engine.kernels.segments import END, START
-
-
-@kernel
-def _from(times, a, b, bound):
-    """The first index from a to b whose time is not before bound."""
-    while a < b:
-        middle = (a + b) >> 1
-        if times[middle] < bound:
-            a = middle + 1
-        else:
-            b = middle
-    return a
+from nightjar.rules.engine.kernels.windows import earliest
 
 
 @kernel
@@ -38,8 +27,8 @@ def before(touched, first, places, spans, rows, times, late, within):
             p = places[i]
             if late[rows[p]]:
                 continue
-            a = _from(times, stop, p, times[p] - within)
-            stop = max(stop, _from(times, p, end, times[p] + 1))
+            a = earliest(times, stop, p, times[p] - within)
+            stop = max(stop, earliest(times, p, end, times[p] + 1))
             if n + stop - a > len(found):
                 bigger = np.empty(2 * (n + stop - a), np.int64)
                 bigger[:n] = found[:n]
@@ -56,12 +45,12 @@ def between(groups, spans, times, since, until):
     total = 0
     for g in groups:
         start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
-        total += _from(times, start, end, until) - _from(times, start, end, since)
+        total += earliest(times, start, end, until) - earliest(times, start, end, since)
     found = np.empty(total, np.int64)
     n = 0
     for g in groups:
         start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
-        for p in range(_from(times, start, end, since), _from(times, start, end, until)):
+        for p in range(earliest(times, start, end, since), earliest(times, start, end, until)):
             found[n] = p
             n += 1
     return found
@@ -89,8 +78,8 @@ def followed(run_first, at, codes, spans, rows, times, late, marks, word, bit, w
     for r in range(len(run_first) - 1):
         a, b = run_first[r], run_first[r + 1]
         start, end = np.int64(spans[codes[a], START]), np.int64(spans[codes[a], END])
-        low = _from(times, start, at[a] + 1, times[at[a]])
-        high = _from(times, at[b - 1], end, times[at[b - 1]] + within + 1)
+        low = earliest(times, start, at[a] + 1, times[at[a]])
+        high = earliest(times, at[b - 1], end, times[at[b - 1]] + within + 1)
         # of each place how many rows before it have the mark
         count = np.empty(high - low + 1, np.int32)
         count[0] = 0
