@@ -246,7 +246,9 @@ class Timeline(Arena):
                 due = np.unique(codes[rows[store.late[rows] == 0]])
                 found.append(absence.between(due[due >= 0], self._spans, self.times, since, until))
         at = np.unique(np.concatenate(found))
-        at = at[(self.times[at] < clocks.now - shortest) & (store.late[self.rows[at]] == 0)]
+        times = self.times[at]
+        # rows before the horizon stay for a while after it has moved, longer in an engine that was restored
+        at = at[(times >= needed.horizon) & (times < clocks.now - shortest) & (store.late[self.rows[at]] == 0)]
         first_of, start = absence.runs(at, store.codes(self.group_by)[self.rows[at]], self._spans)
         # where groups lie depends on what has been evicted: not so in which order their rows arrived
         groups = np.argsort(store.order[self.rows[at[first_of[:-1]]]])
