@@ -19,6 +19,7 @@ from nightjar.operations.job_watch import await_consumed
 from nightjar.rules.streams import load_streams
 from nightjar.streaming.config import JobError
 from nightjar.streaming.driver.session import open_session
+from tests.support.long import long
 from tests.support.object_store import ObjectStore
 from tests.support.places import MINUTE, RULES, SECONDS, Place, final, history, place_of, truth, until
 from tests.support.spark_cluster import SparkCluster
@@ -27,7 +28,6 @@ from tools.dist import build
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 PROJECT = Path(__file__).parents[2]
-long = pytest.mark.skipif("ALL_ON_CLUSTER" not in os.environ, reason="takes minutes: `make cluster-test` runs it")
 
 
 @long

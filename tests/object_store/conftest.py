@@ -6,9 +6,16 @@ import pytest
 
 from tests.support.azure_store import AzureServer
 from tests.support.google_store import GoogleServer
+from tests.support.long import long
 from tests.support.object_store import ObjectStore, S3Server
 
 KINDS: tuple[type[ObjectStore], ...] = (S3Server, AzureServer, GoogleServer)
+# For what starts a JVM for each: in `make test` on one store.
+on_each_store = pytest.mark.parametrize(
+    "store",
+    [pytest.param(kind, id=kind.name, marks=() if kind is S3Server else long) for kind in KINDS],
+    indirect=True,
+)
 
 
 @pytest.fixture(scope="session", params=KINDS, ids=lambda kind: kind.name)

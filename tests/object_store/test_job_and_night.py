@@ -16,18 +16,13 @@ from nightjar.lake.tables import ALERTS, RECONCILIATION, events_table
 from nightjar.local.job_process import JobProcess
 from nightjar.operations.job_watch import await_consumed
 from nightjar.operations.locks import AlreadyRunningError, refuse_running
-from tests.object_store.conftest import KINDS
+from tests.object_store.conftest import on_each_store
 from tests.support.command import run
-from tests.support.object_store import ObjectStore, S3Server
+from tests.support.long import long
+from tests.support.object_store import ObjectStore
 from tests.support.places import MINUTE, RULES, SECONDS, Place, final, history, place_of, truth, until
 from tests.support.topics import TestTopics
 
-long = pytest.mark.skipif("ALL_ON_CLUSTER" not in os.environ, reason="takes minutes: `make cluster-test` runs it")
-on_each_store = pytest.mark.parametrize(
-    "store",
-    [pytest.param(kind, id=kind.name, marks=() if kind is S3Server else long) for kind in KINDS],
-    indirect=True,
-)
 pytestmark = [on_each_store, pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -92,6 +87,7 @@ def test_a_killed_job_resumes_and_the_night_agrees(
     assert store.secret not in (tmp_path / "job.log").read_text() + done.stderr
 
 
+@long
 def test_a_rebuilt_checkpoint_goes_on_from_the_lake(
     store: ObjectStore, kafka_topics: TestTopics, tmp_path: Path
 ) -> None:
