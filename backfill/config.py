@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal
 
+from nightjar.expectations.own import OwnExpectations
 from nightjar.lake.config import LakeConfig
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.streams import Stream
@@ -34,6 +35,8 @@ class BackfillConfig:
     """How many days back to search for pending ones."""
     alerts_per_rule_and_hour: int | None = None
     """New alerts of a rule after which further ones are marked as overflow; None: none is."""
+    own: OwnExpectations = field(default_factory=OwnExpectations)
+    """What the gate checks beside what is shipped."""
 
     def fenced(self, fence: Fence | None) -> BackfillConfig:
         """The same, for the holder of the lease on a lake in an object store; None: it is on a file system."""

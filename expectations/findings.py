@@ -21,7 +21,7 @@ class Finding:
     severity: str
     success: bool
     observed: int | None
-    """How many rows violate it; None: it could not be determined (`problem` has the reason)."""
+    """How many rows violate it; None: it could not be determined (`problem` has the reason), or is not about rows."""
     examples: tuple[Mapping[str, str | None], ...] = ()
     """At most five of these rows, column to text."""
     problem: str = ""
@@ -31,13 +31,29 @@ class Finding:
         """Whether it stops publication."""
         return self.severity == "critical" and not self.success
 
-    def __str__(self) -> str:
-        counted = (
-            f"could not be checked: {printable(self.problem)}"
-            if self.observed is None
-            else f"violated by {self.observed:,} row{'' if self.observed == 1 else 's'}"
+    @classmethod
+    def of(cls, suite: str, result: Mapping[str, Any]) -> Finding:
+        """That of Great Expectations' result in JSON."""
+        config, found = result["expectation_config"], result["result"]
+        return cls(
+            suite=suite,
+            expectation=config["meta"]["name"],
+            sentence=config["kwargs"]["sentence"],
+            severity=config["severity"],
+            success=bool(result["success"]),
+            observed=found.get("observed_value"),
+            examples=tuple(found.get("examples", ())),
+            problem=problem_of(result["exception_info"] or {}),
         )
-        lines = [f"{self.suite}, {self.expectation} ({self.sentence}): {'holds' if self.success else counted}"]
+
+    def __str__(self) -> str:
+        if self.success:
+            outcome = "holds"
+        elif self.problem:
+            outcome = f"could not be checked: {printable(self.problem)}"
+        else:
+            outcome = outcome_of(self.observed)
+        lines = [f"{self.suite}, {self.expectation} ({self.sentence}): {outcome}"]
         lines += [f"    {', '.join(f'{k}={_shown(v)}' for k, v in row.items())}" for row in self.examples]
         return "\n".join(lines)
 
@@ -98,6 +114,11 @@ def by_severity(checked: Iterable[Checked]) -> dict[str, dict[str, int]]:
     for finding in (finding for each in checked for finding in each.findings):
         counted.setdefault(finding.severity, {"held": 0, "broken": 0})["held" if finding.success else "broken"] += 1
     return counted
+
+
+def outcome_of(observed: int | None) -> str:
+    """What came of an expectation that does not hold. observed: how many rows violate it; None: it is not about rows"""
+    return "does not hold" if observed is None else f"violated by {observed:,} row{'' if observed == 1 else 's'}"
 
 
 def problem_of(raised: Mapping[str, Any]) -> str:

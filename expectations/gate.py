@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
 
 from nightjar.expectations import library
-from nightjar.expectations.findings import Checked, Finding, GateError, problem_of, refuse
+from nightjar.expectations.findings import Checked, Finding, GateError, refuse
 from nightjar.expectations.measured import Measured
 from nightjar.expectations.suites import Suite
 
@@ -48,7 +48,7 @@ def check(suites: Iterable[tuple[Suite, list[Measured]]]) -> list[Checked]:
         batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": batch_of(measured)})
         validated = batch.validate(suite_of(suite))
         validation: dict[str, Any] = validated.to_json_dict()  # type: ignore[no-untyped-call]  # its only one
-        findings = tuple(_finding(suite, each) for each in validation["results"])
+        findings = tuple(Finding.of(suite.name, each) for each in validation["results"])
         _log.info(
             "checked",
             suite=suite.name,
@@ -58,17 +58,3 @@ def check(suites: Iterable[tuple[Suite, list[Measured]]]) -> list[Checked]:
         )
         checked.append(Checked(suite.name, findings, validation))
     return checked
-
-
-def _finding(suite: Suite, result: Mapping[str, Any]) -> Finding:
-    config, found = result["expectation_config"], result["result"]
-    return Finding(
-        suite=suite.name,
-        expectation=config["meta"]["name"],
-        sentence=config["kwargs"]["sentence"],
-        severity=config["severity"],
-        success=bool(result["success"]),
-        observed=found.get("observed_value"),
-        examples=tuple(found.get("examples", ())),
-        problem=problem_of(result["exception_info"] or {}),
-    )

@@ -160,10 +160,11 @@ def _counts(suite: Suite, expectation: Expectation, rows: int, breaking: int, so
 
 def _examples(suite: Suite, some: pl.DataFrame) -> list[dict[str, str | None]]:
     shown = (suite.example(row) for row in some.iter_rows(named=True))
-    return [{name: _shown(value) for name, value in row.items()} for row in shown]
+    return [{name: shown_value(value) for name, value in row.items()} for row in shown]
 
 
-def _shown(value: Any) -> str | None:
+def shown_value(value: Any) -> str | None:
+    """A value as an example shows it."""
     if value is None:
         return None
     if isinstance(value, datetime):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from nightjar.expectations.findings import problem_of
+from nightjar.expectations.findings import outcome_of, problem_of
 from nightjar.expectations.suites import ROWS
 
 # The member of a result's `meta` that we add; see `about`.
@@ -28,7 +28,7 @@ class ShownExpectation:
     sql: str
     success: bool
     rows: int | None
-    """Violating ones; None: it could not be checked."""
+    """Violating ones; None: it could not be checked, or is not about rows."""
     examples: tuple[Mapping[str, str | None], ...]
     """Some of them."""
     columns: tuple[str, ...]
@@ -40,9 +40,7 @@ class ShownExpectation:
         """What came of it, in words."""
         if self.success:
             return "holds"
-        if self.rows is None:
-            return "could not be checked"
-        return f"violated by {self.rows:,} row{'' if self.rows == 1 else 's'}"
+        return "could not be checked" if self.problem else outcome_of(self.rows)
 
     def title(self, column: str) -> str:
         """A column of the examples for people."""

@@ -15,7 +15,7 @@ from nightjar.backfill.config import RunRequest
 from nightjar.backfill.division import partition_count
 from nightjar.backfill.evaluate.evaluation import staged_violations
 from nightjar.backfill.evaluate.survey import judged_spans
-from nightjar.backfill.gate.checking import Checks, EvaluationChecks, splits_of
+from nightjar.backfill.gate.checking import Checks, EvaluationChecks, SuiteSplit, splits_of
 from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.staging import EVALUATED, OUTCOMES, staged_files
 from nightjar.expectations import docs
@@ -23,6 +23,7 @@ from nightjar.expectations.findings import Checked, by_severity
 from nightjar.expectations.gate import check, refuse
 from nightjar.expectations.measured import COUNTS, Measured, detailed, kinds, measured, summed
 from nightjar.expectations.offsets import gaps
+from nightjar.expectations.own import schema_of
 from nightjar.expectations.suites import (
     VIOLATIONS,
     Suite,
@@ -36,7 +37,7 @@ from nightjar.lake.scanning import scan
 from nightjar.lake.tables import events_table
 from nightjar.rules.masking import names_by_stream
 from nightjar.rules.streams import Stream
-from nightjar.storage.paths import AnyPath, local_copy
+from nightjar.storage.paths import AnyPath, local_copy, spark_name
 
 _CHECKED = "checked.json"
 _DOCS = "data_docs"
@@ -58,7 +59,7 @@ def gate_evaluation(run: RunContext) -> dict[str, Any]:
     violations = checks.suites[-1]
     counted = summed(violations, VIOLATIONS, found)
     suites.append((violations, detailed(violations, counted, partial(_rows, checks, violations))))
-    checked = check(suites)
+    checked = [*check(suites), *_by_great_expectations(run, checks)]
     _keep(folder, checked)
     if any(not each.success for each in checked):
         publish_docs(run, checked)
@@ -101,7 +102,8 @@ def _evaluation_checks(run: RunContext) -> EvaluationChecks:
             splits += splits_of(number, others, run.parallelism)
     splits += splits_of(len(streams), staged, run.parallelism)
     sensitive = names_by_stream((version.rule for version in ruleset.versions), run.config.streams)
-    suites = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite(sensitive)]
+    shipped = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite(sensitive)]
+    suites = [run.config.own.added_to(suite) for suite in shipped]
     partitions = partition_count(splits, run.parallelism)
     return EvaluationChecks(suites, splits, partitions, streams, ruleset, run.notes.cut, spans, staged, run.tables)
 
@@ -113,13 +115,14 @@ def gate_reconciliation(run: RunContext, stream_alerts: int) -> dict[str, Any]:
         GateError: a critical expectation does not hold.
     """
     folder = run.folder
-    suite = reconciliation_suite(staged_violations(folder), stream_alerts, names_by_stream((), run.config.streams))
+    sensitive = names_by_stream((), run.config.streams)
+    suite = run.config.own.added_to(reconciliation_suite(staged_violations(folder), stream_alerts, sensitive))
     splits = splits_of(0, staged_files(folder / OUTCOMES), run.parallelism)
     checks = Checks([suite], splits, partition_count(splits, run.parallelism))
     found = run.exchange(checks, COUNTS)
     columns = kinds(_schema(folder / OUTCOMES / "none.parquet"))
     counted = detailed(suite, summed(suite, columns, found), partial(_rows, checks, suite))
-    checked = [*_kept(folder), *check([(suite, counted)])]
+    checked = [*_kept(folder), *check([(suite, counted)]), *_by_great_expectations(run, checks)]
     publish_docs(run, checked)
     refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
     return {"expectations": _counted(checked), "severities": by_severity(checked)}
@@ -127,11 +130,41 @@ def gate_reconciliation(run: RunContext, stream_alerts: int) -> dict[str, Any]:
 
 def _rows(checks: Checks, suite: Suite) -> Iterator[pl.DataFrame]:
     """The rows that a suite is about, read here, one split after the other."""
+    for split in _splits(checks, suite):
+        yield checks.read(split)
+
+
+def _splits(checks: Checks, suite: Suite) -> Iterator[SuiteSplit]:
+    """The splits of the rows that a suite is about."""
     number = next(place for place, each in enumerate(checks.suites) if each is suite)
     for split in checks.splits:
         counted = not isinstance(checks, EvaluationChecks) or split.day is not None or number >= len(checks.streams)
         if split.suite == number and split.files and counted:
-            yield checks.read(split)
+            yield split
+
+
+def _by_great_expectations(run: RunContext, checks: Checks) -> Iterator[Checked]:
+    """What suites of Great Expectations find that the team has brought, each on all rows that it is about."""
+    for suite in checks.suites:
+        if files := run.config.own.native.get(suite.name, ()):
+            from nightjar.expectations import native
+
+            rows = _frame(run, checks, suite)
+            yield from (native.check(file, suite, rows) for file in files)
+
+
+def _frame(run: RunContext, checks: Checks, suite: Suite) -> Any:
+    """The rows of a suite as a frame of pandas, or of Spark where they are too many for this process."""
+    files = [file for split in _splits(checks, suite) for file in split.files]
+    if sum(file.rows for file in files) <= run.config.lake.max_driver_rows:
+        return pl.concat([pl.DataFrame(schema=schema_of(suite)), *_rows(checks, suite)], how="diagonal").to_pandas()
+    if isinstance(checks, EvaluationChecks) and suite is not checks.suites[-1]:
+        table = events_table(checks.streams[next(n for n, each in enumerate(checks.suites) if each is suite)])
+        records = delta.read(run.session, run.root, table, run.version(table))
+        return records.where(records["arrival_date"] == run.request.day)
+    place = run.folder / (EVALUATED if isinstance(checks, EvaluationChecks) else OUTCOMES)
+    found = run.session.read.parquet(f"{spark_name(place)}/*.parquet")
+    return found.where("failed IS NULL") if "failed" in found.columns else found
 
 
 def publish_docs(run: RunContext, checked: Iterable[Checked]) -> None:

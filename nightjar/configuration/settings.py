@@ -345,6 +345,12 @@ class Settings(BaseSettings):
         description="How many days back to look for pending days: days without a finished backfill, or with newer "
         "rules.",
     )
+    expectations: LocalPath | None = Field(
+        None,
+        description="Folder of expectations of your own, which the gate checks too: `SUITE/NAME.toml` has conditions "
+        "in SQL, `.json` and `.py` a suite of Great Expectations. A `.py` is run with the rights of the night: let "
+        "nobody else write there.",
+    )
     lake_retention: dict[str, Duration] = Field(
         {},
         description="How long `nightjar lake maintain` keeps the rows of a table, by its name; `events`: those of all "

@@ -1,6 +1,8 @@
 """A day from end to end on real Kafka, Spark and Delta: the stream's alerts are corrected, once and for all."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -10,6 +12,7 @@ from nightjar.backfill.gate.gating import docs_folder
 from nightjar.backfill.publish import results
 from nightjar.backfill.publish.precision import Precision
 from nightjar.backfill.staging import EVALUATED
+from nightjar.configuration.backfill import backfill_config
 from nightjar.contracts.labels import label_record
 from nightjar.expectations.findings import GateError
 from nightjar.kafka.clients import producer
@@ -21,6 +24,39 @@ from nightjar.rules.timestamps import microseconds
 from tests.support.nights import DAY, FirstNight, Night, expected, latest_alerts
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+OWN = {
+    "violations/few.toml": """
+[few_violations]
+sentence = "no violation is of the rule busy"
+holds = "rule_id <> 'busy'"
+severity = "critical"
+""",
+    "violations/rules.py": """
+import great_expectations as gx
+
+suite = gx.ExpectationSuite("rules", expectations=[
+    gx.expectations.ExpectColumnDistinctValuesToBeInSet(
+        column="rule_id", value_set=["busy", "busier", "popular", "guessing"])])
+""",
+    "events_transactions/amounts.json": json.dumps(
+        {
+            "expectations": [
+                {
+                    "type": "expect_column_values_to_be_between",
+                    "kwargs": {"column": "amount", "max_value": 99.99},
+                    "severity": "warning",
+                }
+            ],
+        }
+    ),
+    "reconciliation/outcomes.json": json.dumps(
+        {
+            "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "outcome"}}],
+        }
+    ),
+}
 
 
 def versions_of(night: Night, *tables: Table) -> list[int]:
@@ -152,6 +188,40 @@ def test_a_staged_row_that_does_not_hold_is_stopped_by_the_gate(first_night: Fir
     assert [(row["alert_id"], row["event_id"]) for row in twice.examples] == [(last["alert_id"], last["event_id"])] * 2
     assert night.alerts().height == before
     assert (docs_folder(night.config.lake.root) / "site" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("rows_of", ["spark", "pandas"])
+def test_the_gate_checks_what_a_team_expects_too(first_night: FirstNight, tmp_path: Path, rows_of: str) -> None:
+    """Conditions in SQL and suites of Great Expectations, of events, violations and outcomes; a critical one stops."""
+    night = first_night.night
+    for name, content in OWN.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    config = backfill_config(night.settings.model_copy(update={"expectations": tmp_path}), night.config.streams)
+    lake = night.config.lake if rows_of == "spark" else config.lake
+    own = replace(night, config=replace(config, lake=lake))
+    own.run(f"own-{rows_of}", "evaluate")
+    with pytest.raises(GateError) as refused:
+        own.run(f"own-{rows_of}", "gate")
+    assert [found.expectation for found in refused.value.findings] == ["few_violations"]
+    checked = json.loads((own.config.lake.root / "staging" / f"own-{rows_of}" / "checked.json").read_text())
+    found = {each["suite"]: {f["expectation"]: f for f in each["findings"]} for each in checked}
+    usable = scan(own.config.lake.root, events_table(night.config.streams["transactions"]))
+    usable = usable.filter(pl.col("rejected").is_null(), pl.col("arrival_date") == DAY.date()).collect()
+    above = usable.filter(pl.col("amount") >= 100).height
+    amounts = found["events_transactions_amounts"]["expect_column_values_to_be_between_amount"]
+    assert (amounts["observed"], len(amounts["examples"])) == (above, 5)
+    violations = scan(own.config.lake.root, VIOLATIONS).collect()
+    rules = found["violations_rules"]["expect_column_distinct_values_to_be_in_set_rule_id"]
+    assert rules["success"], violations["rule_id"].unique()
+
+    (tmp_path / "violations" / "few.toml").unlink()
+    config = backfill_config(night.settings.model_copy(update={"expectations": tmp_path}), night.config.streams)
+    own = replace(own, config=replace(own.config, own=config.own))
+    own.run(f"own-{rows_of}", "gate")
+    after = own.run(f"own-{rows_of}", "reconcile")
+    assert after["severities"]["critical"]["broken"] == 0
+    assert after["severities"]["warning"]["broken"] >= 1
 
 
 def test_a_run_of_one_rule_and_one_group_judges_those_alone(first_night: FirstNight) -> None:
