@@ -10,9 +10,7 @@ What it does not do: remove rows, or change columns that exist.
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +21,7 @@ import psycopg
 import structlog
 from psycopg import conninfo, sql
 
+from nightjar.configuration.private_files import private_text
 from nightjar.contracts.alerts import ALERT, ALWAYS_THERE, BACKFILL
 from nightjar.contracts.record_type import Member
 from nightjar.operations.alert_forwarding import ForwardedAlert, ForwardError, TargetLostError
@@ -64,19 +63,7 @@ def connection_string(file: Path) -> str:
             any of its content.
     """
     where = f"--postgres: {file}"
-    try:
-        with file.open(encoding="utf-8") as opened:
-            about = os.fstat(opened.fileno())
-            text = opened.read().strip()
-    except (OSError, UnicodeDecodeError) as failure:
-        why = getattr(failure, "strerror", None) or "it is not text"
-        raise SettingsError(
-            f"cannot be read ({why})", where=where, remedy="Name a file with a connection string"
-        ) from None
-    # As libpq has it for keys: a file of root's may belong to a group, as those that Kubernetes mounts do.
-    others = stat.S_IRWXO | (stat.S_IWGRP if about.st_uid == 0 else stat.S_IRWXG)
-    if about.st_mode & others:
-        raise SettingsError("others can read it, and it holds a password", where=where, remedy="Run chmod 600 on it")
+    text = private_text(file, "--postgres", "a connection string")
     remedy = "Write one line, such as postgresql://user:password@host/database?sslmode=verify-full"
     try:
         given = conninfo.conninfo_to_dict(text)
