@@ -373,6 +373,19 @@ class Settings(BaseSettings):
     metrics_client_ca: LocalPath | None = Field(
         None, description="Certificates of the authority (PEM) that must have signed a client's certificate."
     )
+    alert_routes: LocalPath | None = Field(
+        None, description="TOML file of where `nightjar alerts notify` sends which alerts (docs/how-to/notify.md)."
+    )
+    outbox: LocalPath | None = Field(
+        None,
+        description="SQLite file of what `nightjar alerts notify` has yet to deliver, on a local disk. Empty: "
+        "`outbox.sqlite` in `data_dir`.",
+    )
+    notifier_port: Port = Field(
+        9465,
+        description="Port of the metrics of `nightjar alerts notify`, on `metrics_host` and with the same "
+        "certificates. 0: any free one.",
+    )
     notify_connection: str = Field(
         "",
         description="Id of the Airflow connection that failed tasks are reported over: of type `http`, a webhook that "
@@ -421,6 +434,11 @@ class Settings(BaseSettings):
     def lake(self) -> AnyPath:
         """Folder of the lake."""
         return place_of(self.lake_dir or self.data_dir / "lake", self.storage_options)
+
+    @property
+    def outbox_file(self) -> Path:
+        """File of what the notifier has yet to deliver."""
+        return self.outbox or self.data_dir / "outbox.sqlite"
 
     @classmethod
     def settings_customise_sources(

@@ -42,8 +42,8 @@ class Endpoint:
     tls: tuple[Path, Path, Path] | None
 
     @classmethod
-    def of(cls, settings: Settings) -> Endpoint:
-        """The endpoint of the settings.
+    def of(cls, settings: Settings, port: int | None = None) -> Endpoint:
+        """The endpoint of the settings. port: another than `metrics_port`.
 
         Raises:
             SettingsError: strangers could read it.
@@ -53,9 +53,9 @@ class Endpoint:
         for file in given:
             if not file.is_file():
                 raise SettingsError("is not a file", where=str(file), remedy="Give the path of a PEM file")
-        host = settings.metrics_host
+        host, port = settings.metrics_host, settings.metrics_port if port is None else port
         if len(given) == len(files):
-            return cls(host, settings.metrics_port, (given[0], given[1], given[2]))
+            return cls(host, port, (given[0], given[1], given[2]))
         remedy = "Set metrics_certificate, metrics_key and metrics_client_ca, all three"
         if given:
             raise SettingsError("TLS needs three files", where="metrics_*", remedy=remedy)
@@ -65,7 +65,7 @@ class Endpoint:
                 where="metrics_host",
                 remedy=f"{remedy}; or listen on 127.0.0.1",
             )
-        return cls(host, settings.metrics_port, None)
+        return cls(host, port, None)
 
 
 class MetricsServer:

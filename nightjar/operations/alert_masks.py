@@ -30,14 +30,19 @@ class AlertMasks:
         if not (stream.sensitive if stream is not None else self._is_needed):
             return record
         group, measures = record["group"], record["measures"]
-        rule = self._rule(record["rule_id"], record["rule_version"])
+        rule = self.rule(record["rule_id"], record["rule_version"])
         if stream is None or rule is None:
             return record | {"group": masked(group, group), "measures": masked(measures, measures), "text": MASK}
         names = sensitive_names(rule, stream)
         text = alert_text(record["text"], rule, stream)
         return record | {"group": masked(group, names), "measures": masked(measures, names), "text": text}
 
-    def _rule(self, rule_id: str, version: int) -> Rule | None:
+    def rule(self, rule_id: str, version: int) -> Rule | None:
+        """A published version of a rule; None if it is not known.
+
+        Raises:
+            KafkaError: the rules cannot be read.
+        """
         found = self._known(rule_id, version)
         if found is None and (rule_id, version) not in self._unknown:
             self._unknown.add((rule_id, version))  # whoever forges alerts must not have the rules read for each

@@ -1,4 +1,4 @@
-"""Locks that allow one job per checkpoint and one writer per lake.
+"""Locks that allow one job per checkpoint, one writer per lake and one notifier per outbox.
 
 On a file system it is a lock that the OS releases however the process ends; in an object store, a lease
 (nightjar/storage/lease.py).
@@ -46,6 +46,18 @@ def sole_writer(lake: AnyPath) -> Iterator[Fence | None]:
     remedy = "Wait until it has finished; it may be an Airflow run"
     with _sole(lake, f"lake {lake}", "an archive or backfill is already running on it", remedy) as fence:
         yield fence
+
+
+@contextmanager
+def sole_notifier(outbox: Path) -> Iterator[None]:
+    """Hold the outbox' lock inside the block.
+
+    Raises:
+        AlreadyRunningError: another notifier holds it.
+    """
+    remedy = "Stop that one first, or set outbox to another file"
+    with _sole(outbox, f"outbox {outbox}", "a notifier is already running on it", remedy):
+        yield
 
 
 def refuse_running(checkpoint: AnyPath) -> None:

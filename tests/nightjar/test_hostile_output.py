@@ -25,6 +25,7 @@ from nightjar.kafka.readers import Reader
 from nightjar.kafka.topics import Topic, create
 from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import ALERTS, LABELS, RECONCILIATION, RULE_STATUS, VIOLATIONS, Table, events_table
+from nightjar.notifications.outbox import Outbox, Routed
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.canonical import canonical
 from nightjar.rules.errors import printable
@@ -286,6 +287,27 @@ def _forward(ground: Ground) -> list[str]:
     return ["alerts", "forward", "--postgres", str(file)]
 
 
+def _notify(ground: Ground) -> list[str]:
+    ground.given["NIGHTJAR_ALERT_ROUTES"] = ground.file("routes.toml", "[targets]\n")
+    return ["alerts", "notify"]
+
+
+def _notify_test(ground: Ground) -> list[str]:
+    target = '[targets.desk]\nkind = "webhook"\nurl = "http://127.0.0.1:1"\nsecret_file = "s"\n'
+    ground.given["NIGHTJAR_ALERT_ROUTES"] = ground.file("routes.toml", target + '[[routes]]\nto = ["desk"]\n')
+    return ["alerts", "notify", "--test", HOSTILE]
+
+
+def _undelivered(ground: Ground) -> list[str]:
+    ground.given["NIGHTJAR_OUTBOX"] = str(ground.folder / "outbox.sqlite")
+    with Outbox(ground.folder / "outbox.sqlite") as outbox:
+        outbox.take("x", [Routed(HOSTILE, ALERT, HOSTILE, 0, urgent=False)], {}, 0)
+        sealed = outbox.next(HOSTILE, 1, quiet=False, listed=1, splits=True)
+        assert sealed is not None
+        outbox.failed(sealed, HOSTILE, given_up=2)
+    return ["alerts", "undelivered"]
+
+
 def _case(ground: Ground) -> list[str]:
     when = {"transaction_id": "t1", "event_time": "1m", "terminal_id": "m", "amount": 5}
     steps = [
@@ -386,11 +408,16 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "alerts import-labels": [Scenario(_import_labels, 2, shown="label 1: ann[")],
     "alerts label": [Scenario(_label, 2)],
+    "alerts notify": [
+        Scenario(_notify, 2, shown=printable(NAME)),
+        Scenario(_notify_test, 2, shown="is not a target"),
+    ],
     "alerts precision": [
         Scenario(_precision, 0),
         Scenario(lambda _: ["alerts", "precision", "--until", HOSTILE], 2),
     ],
     "alerts tail": [Scenario(_tail, 0, kafka=True)],
+    "alerts undelivered": [Scenario(_undelivered, 0, shown="ann[/x][conceal]b")],
     "archive": [Scenario(_locked("archive"), 2, shown=printable(NAME))],
     "backfill": [
         Scenario(_locked("backfill", "--day", "2026-01-05"), 2, shown=printable(NAME)),
@@ -469,6 +496,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
 MACHINE_READABLE = [
     "alerts precision",
     "alerts tail",
+    "alerts undelivered",
     "evaluate",
     "explain",
     "generate",

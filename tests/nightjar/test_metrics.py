@@ -12,9 +12,6 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from prometheus_client.parser import text_string_to_metric_families
 
 from nightjar.configuration.settings import load_settings
@@ -24,11 +21,13 @@ from nightjar.kafka.clients import producer
 from nightjar.lake.tables import ARCHIVES
 from nightjar.local.kafka import LocalKafka
 from nightjar.metrics.server import Endpoint
+from nightjar.notifications.metrics import NotifierMetrics
 from nightjar.rules.actions import Action
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.streams import load_streams
 from tests.support.answers import answered
+from tests.support.certificates import certificates
 from tests.support.lakes import add, add_run, config_of
 from tests.support.metrics_process import running
 from tests.support.reports import ALERT, word
@@ -150,6 +149,8 @@ def test_what_is_there_is_shown_and_what_comes_is_counted(kafka_topics: TestTopi
         "nightjar_archive_until_timestamp_seconds": datetime(2026, 1, 6, 1, tzinfo=UTC).timestamp(),
     }.items() <= found.items()
     ours = {name for name in served if name.startswith("nightjar_")}
+    notifier = NotifierMetrics(tmp_path / "outbox.sqlite", {}, lambda: 0)
+    ours |= {family.name for family in notifier.registry.collect()}
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     assert {re.sub("_total$", "", name) for name in re.findall(r"^\| `(nightjar_\w+)", page, re.MULTILINE)} == ours
     used = {re.sub("_(total|bucket)$", "", name) for name in re.findall(r"nightjar_\w+", " ".join(expressions()))}
@@ -223,34 +224,6 @@ def test_strangers_need_a_certificate(tmp_path: Path) -> None:
             httpx.get(address, verify=httpx_context(authority))
         known = httpx_context(authority, tmp_path / "client.pem", tmp_path / "client-key.pem")
         assert httpx.get(address, verify=known).text == "ok\n"
-
-
-def certificates(folder: Path) -> Path:
-    """An authority, and certificates of a server and a client that it signed, as PEM files; returns the authority's."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    names = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "authority")])
-    for name in ("ca", "server", "client"):
-        own = key if name == "ca" else ec.generate_private_key(ec.SECP256R1())
-        subject = names if name == "ca" else x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        now = datetime.now(UTC)
-        made = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(names)
-            .public_key(own.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=name == "ca", path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-        private = own.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        (folder / f"{name}-key.pem").write_bytes(private)
-    return folder / "ca.pem"
 
 
 def httpx_context(authority: Path, *certificate: Path) -> Any:

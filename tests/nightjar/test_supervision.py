@@ -30,7 +30,10 @@ def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, unit.name in done.stderr) == (0, False), done.stderr
 
 
-@pytest.mark.parametrize(("unit", "runs"), [("nightjar-job", "stream"), ("nightjar-metrics", "metrics")])
+@pytest.mark.parametrize(
+    ("unit", "runs"),
+    [("nightjar-job", "stream"), ("nightjar-metrics", "metrics"), ("nightjar-notifier", "alerts notify")],
+)
 def test_a_unit_runs_the_release_in_use_and_may_write_compiled_code(unit: str, runs: str) -> None:
     """It runs from the link that upgrade.sh moves; numba needs a folder, and there is no home for one."""
     assert command(f"{unit}.service", Path("/there")) == f"/there/current/.venv/bin/nightjar {runs}"

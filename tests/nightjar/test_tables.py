@@ -17,6 +17,7 @@ from nightjar.backfill.publish.precision import Precision
 from nightjar.backfill.run import Ended
 from nightjar.catalogue import catalogue
 from nightjar.cli.commands import (
+    alert_notifications,
     backfill,
     backtest,
     explain,
@@ -31,6 +32,7 @@ from nightjar.configuration.settings import load_settings
 from nightjar.generate import Scenario
 from nightjar.kafka.acls import topic_access
 from nightjar.lake.maintenance import Maintained
+from nightjar.notifications.outbox import GivenUp
 from nightjar.operations.status import JobStatus
 from nightjar.replay.sending import Report
 from nightjar.rules.model import parse_rule
@@ -53,6 +55,13 @@ def rules() -> None:
     row |= {"approver": "bob", "approval_reason": "three alerts a day"}
     waits = {"status": "PROPOSED", "applies_from": "waiting for approval", "approver": None, "approved": None}
     result_console().print(rules_list._table([row, row | waits | {"approval_reason": None}]))
+
+
+def given_up() -> None:
+    """Messages that a target has refused."""
+    reason = "it answers 422 the ticket has no customer, and customers are needed since the last release"
+    each = GivenUp("fraud-desk", "9f0c2f6f6a4e4a0c8d1f4f6f0c5f8a11", 1_767_607_203_500_000, 2, 6, 1_998, reason)
+    result_console().print(alert_notifications.undelivered_table([each]))
 
 
 def entries() -> None:
@@ -149,6 +158,7 @@ def simulated() -> None:
 
 COMMANDS: list[Callable[[], None]] = [
     rules,
+    given_up,
     entries,
     nights,
     backtests,

@@ -1,0 +1,44 @@
+"""What a target is told of an alert: that it exists, that it was retracted, or nothing.
+
+A target is told of an alert once, with the values of the revision that is the latest when the message is made; further
+revisions of values are not sent. It is told of a retraction only if it was told of the alert before, and of the alert
+again if that comes back. What is retracted while it waits is never sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nightjar.contracts.alerts import ANNOUNCED, BACKFILL, RETRACTED
+from nightjar.rules.states import State
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The latest revision of an alert that was read."""
+
+    revision: int
+    is_correction: bool
+
+    def is_behind(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record of the alert counts instead: it has a higher revision, or the same and is the backfill's."""
+        return (record["revision"], record["source"] == BACKFILL) > (self.revision, self.is_correction)
+
+
+def is_due(record: Mapping[str, Any], *, told: bool) -> bool:
+    """Whether a target is to be told of this latest record of an alert.
+
+    told: whether it has the alert: a message that says so was made, and none since that withdraws it.
+    """
+    return record["kind"] == RETRACTED if told else _is_worth_it(record)
+
+
+def _is_worth_it(record: Mapping[str, Any]) -> bool:
+    return (
+        record["kind"] == ANNOUNCED
+        and record["rule_state"] == State.ACTIVE
+        and not record["muted"]
+        and record.get("overflow") is not True
+    )
