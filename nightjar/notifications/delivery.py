@@ -7,6 +7,7 @@ the target's `give_up_after` says, and is kept in the outbox for a person to see
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,7 +55,11 @@ class Courier:
         waits = _waits()
         with Outbox(file) as outbox:
             while not stop.is_set():
-                again_after = self.step(outbox)
+                try:
+                    again_after = self.step(outbox)
+                except sqlite3.OperationalError as failure:  # a full disk: what was sent is sent again, with its key
+                    _log.warning("outbox_lost", target=self._name, reason=str(failure))
+                    again_after = 0.0
                 if again_after is None:
                     waits = _waits()
                     continue

@@ -58,7 +58,7 @@ CREATE TABLE alerts (
     record TEXT,
     PRIMARY KEY (target, alert_id)
 );
-CREATE INDEX waiting_alerts ON alerts (message) WHERE message IS NOT NULL;
+CREATE INDEX waiting_alerts ON alerts (message, seen_at) WHERE message IS NOT NULL;
 CREATE INDEX old_alerts ON alerts (seen_at);
 """
 # What may be sent: not given up, and beyond quiet hours unless it is urgent. Of sealed ones, and of open ones.
@@ -281,22 +281,23 @@ def _open(connection: sqlite3.Connection, routed: Routed, now: int) -> int:
 
 
 def _seal(connection: sqlite3.Connection, opened: int, now: int, listed: int, *, splits: bool) -> None:
-    """Give the alerts of an open message, or the first of them, content and key. Without any it is removed."""
-    query = "SELECT alert_id, told, record FROM alerts WHERE message = ? ORDER BY seen_at, alert_id"
-    waiting = connection.execute(query, (opened,)).fetchall()
-    alerts = sorted((json.loads(row["record"]) for row in waiting[:listed]), key=lambda each: str(each["event_time"]))
-    rest = [] if splits else [json.loads(row["record"]) for row in waiting[listed:]]
-    (message,) = connection.execute("SELECT target, grouping, urgent, due FROM messages WHERE id = ?", (opened,))
-    if alerts:
-        content = json.dumps({"alerts": alerts, "more": Counter(record["kind"] for record in rest)})
+    """Give the alerts of an open message, or the first of them, content and key. Without any left it is removed."""
+    query = "SELECT record FROM alerts WHERE message = ? ORDER BY seen_at LIMIT ?"
+    found = connection.execute(query, (opened, listed if splits else -1))  # without a limit
+    waiting = [json.loads(record) for (record,) in found]
+    if waiting:
+        message = connection.execute("SELECT target, grouping, urgent, due FROM messages WHERE id = ?", (opened,))
+        target, *about = message.fetchone()
+        alerts = sorted(waiting[:listed], key=lambda each: str(each["event_time"]))
+        more = Counter(record["kind"] for record in waiting[listed:])
         connection.execute(
             "INSERT INTO messages (target, grouping, urgent, due, key, content, made_at, tried_since) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*message, uuid.uuid4().hex, content, now, now),
+            (target, *about, uuid.uuid4().hex, json.dumps({"alerts": alerts, "more": more}), now, now),
         )
         connection.executemany(
             "UPDATE alerts SET told = NOT told, message = NULL, record = NULL WHERE target = ? AND alert_id = ?",
-            [(message["target"], record["alert_id"]) for record in (*alerts, *rest)],
+            [(target, record["alert_id"]) for record in waiting],
         )
-    if len(alerts) + len(rest) == len(waiting):
+    if connection.execute("SELECT 1 FROM alerts WHERE message = ? LIMIT 1", (opened,)).fetchone() is None:
         connection.execute("DELETE FROM messages WHERE id = ?", (opened,))

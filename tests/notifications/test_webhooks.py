@@ -4,19 +4,23 @@ import base64
 import hashlib
 import hmac
 import logging
+import sqlite3
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from nightjar.notifications.delivery import Courier
 from nightjar.notifications.messages import DeliveryError, Message, RefusedError
 from nightjar.notifications.metrics import NotifierMetrics
 from nightjar.notifications.outbox import Outbox, Routed
-from nightjar.notifications.routes import Slack, Webhook
+from nightjar.notifications.routes import Quiet, Slack, Webhook
 from nightjar.notifications.senders import send
-from nightjar.notifications.webhooks import secret_in, url_in
+from nightjar.notifications.webhooks import secret_in, signature, url_in
 from nightjar.rules.errors import SettingsError
 from tests.support.alert_records import alert
 from tests.support.hooks import Hooks, hooks
@@ -75,6 +79,13 @@ def test_a_receiver_can_check_it(hook: Hooks, tmp_path: Path) -> None:
     assert request.headers["idempotency-key"] == request.headers["webhook-id"] == request.content["id"] == "k" * 32
     assert request.headers["content-type"] == "application/json"
     assert (request.path, request.events) == ("/desk", [("alert", "t1")])
+
+
+def test_a_signature_is_that_of_the_specification() -> None:
+    """Its example."""
+    key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    found = signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 def test_a_channel_gets_text(hook: Hooks, tmp_path: Path) -> None:
@@ -140,6 +151,20 @@ def test_files_that_others_can_read(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="holds no address") as caught:
         url_in(private(tmp_path / "other", "ftp://example/SECRET"))
     assert "SECRET" not in str(caught.value)
+
+
+def rename(file: Path, before: str, after: str) -> None:
+    """A table, in a transaction of another connection."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
+
+
+def await_condition(condition: Callable[[], bool]) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 class Post:
@@ -227,3 +252,46 @@ def test_a_secret_that_vanishes_is_waited_for(post: Post, tmp_path: Path) -> Non
     assert [post.step() for _ in range(9)] == [0.0] * 9
     secret.rename(tmp_path / "secret")
     assert post.step() is None
+
+
+def test_what_was_held_is_sent_in_the_morning(post: Post, hook: Hooks, tmp_path: Path) -> None:
+    """In one message, without what was retracted meanwhile; something critical does not wait."""
+    night = Quiet.model_validate({"from": "22:00", "until": "07:00", "except": ["critical"]})
+    target = webhook(tmp_path, f"{hook.url}/desk").model_copy(update={"quiet": night})
+    courier = Courier("desk", target, post.metrics)
+    hour = 3_600_000_000
+    for at, record in {
+        22: alert("t1"),
+        23: alert("t2"),
+        26: alert("t3"),
+        27: alert("t2", revision=2, muted=True),
+    }.items():
+        post.at = at * hour
+        post.take(record)
+        assert courier.step(post.outbox, lambda: post.at) == -1.0
+    post.outbox.take("alerts", [Routed("desk", alert("t4"), "g", 0, urgent=True)], {}, post.at)
+    assert [courier.step(post.outbox, lambda: post.at) for _ in range(2)] == [None, -1.0]
+    post.at = 31 * hour
+    assert [courier.step(post.outbox, lambda: post.at) for _ in range(2)] == [None, -1.0]
+    assert [request.events for request in hook.requests] == [
+        [("alert", "t4")],
+        [("alert", "t1"), ("alert", "t3")],
+    ]
+
+
+def test_an_outbox_that_cannot_be_written_is_tried_again(post: Post, hook: Hooks) -> None:
+    """As when the disk is full: the courier does not end."""
+    post.take(alert("t1"))
+    rename(post.file, "messages", "away")
+    stop = threading.Event()
+    running = threading.Thread(target=post.courier.run, args=(post.file, stop))
+    running.start()
+    try:
+        with capture_logs() as logs:
+            await_condition(lambda: bool(logs))
+        assert logs[0]["event"] == "outbox_lost"
+        rename(post.file, "away", "messages")
+        await_condition(lambda: bool(hook.requests))
+    finally:
+        stop.set()
+        running.join()
