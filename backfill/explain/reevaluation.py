@@ -36,6 +36,7 @@ from nightjar.backfill.inputs.scope import (
 from nightjar.lake import delta
 from nightjar.lake.table_rows import rows_of
 from nightjar.lake.tables import events_table
+from nightjar.rules.allowing import allowed_by
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.event_order import order_key
@@ -102,6 +103,8 @@ class Reevaluation:
     """The measure without a value."""
     muted_by: str | None = None
     """The alert that mutes it."""
+    allowed_by: str | None = None
+    """The allow rule that silences it (S24)."""
     counted: tuple[Counted, ...] = ()
     """The violations of other rules in its windows that its measures may count (S23), in the order of event time."""
     followed_by: tuple[str, datetime] | None = None
@@ -230,12 +233,14 @@ def _concluded(truth: Truth, events: pl.DataFrame, subject: AlertSubject, shown:
     targets = events.get_column(TARGET).arg_true().to_numpy()
     violations = pl.DataFrame(truth.violations(targets)).filter(named)
     own = violations.filter(event_id=subject.event_id).to_dicts()
+    allowed = allowed_by(own[0]["measures"]) if own else None
     failures = (f.measure for f in truth.failures if f.event_id == subject.event_id and f.rule_version == shown.version)
     return {
         "violation": own[0] if own else None,
         "measures": json.loads(evaluated["measures"][0]) if evaluated.height else None,
         "failed": next(failures, None),
-        "muted_by": _muting(violations, subject) if own and own[0]["muted"] else None,
+        "muted_by": _muting(violations, subject) if own and own[0]["muted"] and allowed is None else None,
+        "allowed_by": allowed,
     }
 
 

@@ -18,6 +18,7 @@ from nightjar.backfill.explain.reevaluation import AlertSubject, Reevaluation
 from nightjar.backfill.lateness import Allowed
 from nightjar.contracts.alerts import BACKFILL, RETRACTED, STREAM
 from nightjar.contracts.reconciliation import Cause, Outcome
+from nightjar.rules.allowing import allowed_by
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.durations import format_duration
 from nightjar.rules.retention import widest
@@ -87,6 +88,8 @@ class AlertStatus:
     """The day whose run did."""
     muted: bool
     muted_by: str | None
+    allowed_by: str | None
+    """The allow rule that silences it, by what was published last."""
     confirmed: bool | None
     """Whether the lake as it is now agrees with it; None: that cannot be determined."""
     see: str | None
@@ -104,7 +107,8 @@ class AlertStatus:
         night = "a night" if self.night is None else f"the night of {day_text(self.night)}"
         is_correction = self.published is PublishedState.REVISED and self.by == BACKFILL
         words = "corrected" if is_correction else self.published.value
-        return f"{words} by {'the stream' if self.by == STREAM else night}{', muted' if self.muted else ''}"
+        silent = "" if not self.muted else f", allowed by {self.allowed_by}" if self.allowed_by else ", muted"
+        return f"{words} by {'the stream' if self.by == STREAM else night}{silent}"
 
 
 def status_of(subject: AlertSubject, found: Reevaluation, records: AlertRecords, coverage: LakeCoverage) -> AlertStatus:
@@ -116,6 +120,7 @@ def status_of(subject: AlertSubject, found: Reevaluation, records: AlertRecords,
         records.night,
         muted=case.is_announced and bool((records.latest or {})["muted"]),
         muted_by=found.muted_by,
+        allowed_by=allowed_by((records.latest or {}).get("measures")) if case.is_announced else None,
         confirmed=case.confirmed,
         see=None if case.applies or found.violation is None else found.violation["alert_id"],
         judged_by=case.judged_by,
@@ -170,6 +175,8 @@ class _Case:
         if self.true is None or latest is None or not self.is_announced:
             return (self.true is not None) == self.is_announced
         if bool(latest["muted"]) != self.true["muted"]:
+            return False
+        if allowed_by(latest["measures"]) != allowed_by(self.true["measures"]):
             return False
         verdict_only = self.subject.version.rule.revisions is Revisions.VERDICT
         return verdict_only or rewritten(latest["measures"]) == rewritten(self.true["measures"])
@@ -271,6 +278,8 @@ class _Case:
             yield f"Until {due} no event of its group met what the rule waits for: {unless.where}."
 
     def _of_muting(self) -> Iterator[str]:
+        if self.found.allowed_by is not None and self.applies:
+            yield f"Allow rule {self.found.allowed_by} holds at its event, and silences it."
         mute = self.subject.version.rule.mute
         if self.found.muted_by is not None and self.applies and mute is not None:
             yield f"Alert {self.found.muted_by} mutes it (mute: {format_duration(mute)})."

@@ -37,6 +37,7 @@ from nightjar.backfill.inputs.scope import GroupBy, group_texts, microseconds_of
 from nightjar.backfill.reconcile.reconciliation import by_verdict, canonical, latest_revisions
 from nightjar.contracts.reconciliation import Cause, Outcome
 from nightjar.lake.events import as_declared
+from nightjar.rules.allowing import ALLOWED_BY, allowed_by
 from nightjar.rules.asking import tables_asked
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.store import ARRIVAL, LATE
@@ -114,13 +115,15 @@ class CauseFinder:
         by_verdict = [f"{rule_id} {version}" for rule_id, version in self._verdict_only]
         same = pl.format("{} {}", "rule_id", "rule_version").is_in(by_verdict)
         same |= pl.col("measures") == pl.col("stream_measures")
+        same &= ~_is_allowed_otherwise()
         return (pl.col("outcome") == Outcome.REVISED.value) & same & pl.col("muted").ne_missing(pl.col("stream_muted"))
 
     def _inherited(self, differing: pl.DataFrame, flipped: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
-        """The causes, those of the flipped alerts taken from the last alert before each that one side lacks."""
+        """The causes, those of the flipped alerts taken from the last alert before each that one side lacks, or that an
+        allow rule silences on one side."""
         by = ["rule_id", "rule_version", "group", "date"]
         chain = (*(pl.col(name) for name in by[:-1]), pl.col("event_time").dt.date().alias("date"))
-        one_sided = pl.col("outcome").is_in([Outcome.MISSED.value, Outcome.RETRACTED.value])
+        one_sided = pl.col("outcome").is_in([Outcome.MISSED.value, Outcome.RETRACTED.value]) | _is_allowed_otherwise()
         before = differing.filter(one_sided).join(causes, on="alert_id").select(*chain, "event_time", "cause")
         flips = flipped.select("alert_id", "event_time", *chain).sort("event_time")
         taken = flips.join_asof(before.sort("event_time"), on="event_time", by=by, check_sortedness=False)
@@ -258,7 +261,8 @@ class CauseFinder:
     def _same(self, row: Mapping[str, Any], replayed: str | None) -> bool:
         """Whether a replay gives what the stream announced: measures, or None for no alert."""
         if (row["rule_id"], row["rule_version"]) in self._verdict_only:
-            return (row["announced"] is None) == (replayed is None)
+            both = (row["announced"] is None) == (replayed is None)
+            return both and allowed_by(row["announced"]) == allowed_by(replayed)
         return bool(row["announced"] == replayed)
 
     def _replay(self, ruleset: RuleSet, events: pa.Table, known: int | None = EVERY) -> pl.DataFrame:
@@ -266,6 +270,13 @@ class CauseFinder:
         engine = Engine(self._stream, ruleset, group_bys=frozenset({self._group_by.fields}), tables=self._tables)
         alerts = engine.advance(events, _EVERYTHING, known=known).alerts
         return latest_revisions(pl.DataFrame(alerts)).filter(kind="alert")
+
+
+def _is_allowed_otherwise() -> pl.Expr:
+    """Whether stream and truth name different allow rules that silence an alert (S24), or only one does."""
+    columns = (pl.col(name).cast(pl.String) for name in ("stream_measures", "measures"))
+    stream, true = (column.str.json_path_match(f"$.{ALLOWED_BY}") for column in columns)
+    return stream.ne_missing(true)
 
 
 @dataclass(frozen=True, slots=True)

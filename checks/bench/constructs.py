@@ -111,6 +111,12 @@ CONSTRUCTS = (
         beside={"id": "large", "when": "amount > 100"},
     ),
     Construct(
+        "allows",
+        counted(where="amount > {n}") | {"when": "n > {n}", "allows": ["large"]},
+        counted(where="amount > {n}"),
+        beside={"id": "large", "when": "amount > 150"},
+    ),
+    Construct(
         "values",
         measured(values="terminal_id") | {"when": "amount > 199.{n}"},
         measured(count_distinct="terminal_id") | {"when": "amount > 199.{n}"},

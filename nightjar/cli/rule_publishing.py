@@ -35,7 +35,7 @@ def publish_rules(
 
     book, _ = context.published
     messages = []
-    for rule in sorted(found, key=lambda rule: bool(rule.over_alerts)):  # each after those that it names
+    for rule in sorted(found, key=lambda rule: rule.names_others):  # each after those that it names
         message = publishing(book, rule, author, reason)
         if message is None:
             newest = book.of_rule(rule.id)[-1]

@@ -44,10 +44,13 @@ _ABOUT: dict[str, tuple[str, Row]] = {
     "group": ("the rule's group-by fields with the event's values", _FLAT),
     "event_id": ("the event", {}),
     "event_time": ("its event time", {}),
-    "measures": ("the rule's measures at the event; decimals and times are text", _FLAT),
+    "measures": (
+        "the rule's measures at the event; decimals and times are text; `allowed_by`: see `muted`",
+        _FLAT,
+    ),
     "severity": ("the rule's severity", {"enum": [severity.value for severity in Severity]}),
     "text": ("the rule's description with values filled in", {}),
-    "muted": ("whether an alert shortly before it mutes it, by the rule's `mute`", {}),
+    "muted": ("whether an alert shortly before it mutes it, by the rule's `mute`, or an allow rule silences it", {}),
 }
 _OF_THE_RECORD = {
     "source": Member("who emitted it", schema={"enum": [STREAM, BACKFILL]}),

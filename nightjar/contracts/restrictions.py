@@ -13,6 +13,7 @@ from nightjar.contracts.alerts import ALERT, ANNOUNCED, BACKFILL, STREAM
 from nightjar.contracts.json_text import json_text
 from nightjar.contracts.record_type import Member, RecordType, Row
 from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.allowing import ALLOWED_BY
 from nightjar.rules.canonical import canonical
 from nightjar.rules.timestamps import after, iso_text, parse_timestamp
 from nightjar.rules.types import Kind
@@ -83,7 +84,8 @@ def _restriction(alert: Row, action: Action) -> Row:
     members = {
         "restriction_id": alert["alert_id"],
         "revision": alert["revision"],
-        "kind": RESTRICTED if alert["kind"] == ANNOUNCED else LIFTED,
+        # what an allow rule silences lifts what the alert may have given before
+        "kind": RESTRICTED if alert["kind"] == ANNOUNCED and ALLOWED_BY not in alert["measures"] else LIFTED,
         "restrict": action.restrict,
         "starts_at": alert["event_time"],
         "ends_at": iso_text(after(starts, action.duration)),

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from nightjar.configuration.settings import Settings
-from nightjar.contracts.alerts import ALERT, STREAM
+from nightjar.contracts.alerts import ALERT, ANNOUNCED, STREAM
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.quarantine import QUARANTINED
 from nightjar.contracts.record_type import Row
 from nightjar.contracts.restrictions import RESTRICTION
 from nightjar.contracts.rule_status import RULE_STATUS
 from nightjar.kafka.readers import KafkaRecord, Skipped
+from nightjar.rules.allowing import allowed_by
 
 # From a fast batch to a job that has been down for hours (seconds).
 _LATENCIES = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 300, 1800)
@@ -37,6 +38,12 @@ class PublishedCounters:
             "nightjar_alerts",
             "Records of the alerts topic: alerts, their revisions, and retractions.",
             ("rule", "severity", "state", "kind", "source", "muted"),
+            registry=registry,
+        )
+        self._allowed = Counter(
+            "nightjar_allowed_alerts",
+            "Records of the alerts topic about alerts that an allow rule silences.",
+            ("allow_rule", "rule"),
             registry=registry,
         )
         self._latency = Histogram(
@@ -89,6 +96,9 @@ class PublishedCounters:
     def _alert(self, row: Row, record: KafkaRecord) -> None:
         texts = (self._name(row[name]) for name in ("rule_id", "severity", "rule_state"))
         self._alerts.labels(*texts, row["kind"], row["source"], str(row["muted"]).lower()).inc()
+        allowed = allowed_by(row["measures"])
+        if allowed is not None and row["kind"] == ANNOUNCED:
+            self._allowed.labels(self._name(allowed), self._name(row["rule_id"])).inc()
         is_first = row["revision"] == 1 and row["source"] == STREAM
         if is_first and record.sent_at is not None:
             self._latency.observe(max(0.0, (record.arrival - record.sent_at) / 1_000_000))

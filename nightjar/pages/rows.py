@@ -13,6 +13,7 @@ import polars as pl
 
 from nightjar.contracts.alerts import RETRACTED
 from nightjar.pages.rendering import plain
+from nightjar.rules.allowing import ALLOWED_BY
 
 # Characters at the beginning of a cell that make spreadsheets take it for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -26,6 +27,7 @@ def row_of(alert: Mapping[str, Any], judged: tuple[str, str | None] | None = Non
     """An alert as the template of a row takes it. judged: outcome and cause that a night found."""
     group, at = alert["group"], alert["event_time"]
     values = json.loads(group) if isinstance(group, str) else group
+    measures = json.loads(alert["measures"]) if isinstance(alert["measures"], str) else alert["measures"]
     return {
         "alert_id": alert["alert_id"],
         "revision": alert["revision"],
@@ -38,6 +40,7 @@ def row_of(alert: Mapping[str, Any], judged: tuple[str, str | None] | None = Non
         "event_time": datetime.fromisoformat(at) if isinstance(at, str) else at,
         "text": alert["text"],
         "muted": bool(alert["muted"]),
+        "allowed_by": measures.get(ALLOWED_BY),
         "overflow": bool(alert.get("overflow")),
         "source": alert.get("source"),
         "cause": alert.get("cause"),

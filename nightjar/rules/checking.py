@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from nightjar.rules.absence import DUE
+from nightjar.rules.allowing import ALLOWED_BY, OF_ALERTS
 from nightjar.rules.computed import in_order, type_of_value
 from nightjar.rules.descriptions import mistaken_placeholders
 from nightjar.rules.durations import format_duration
@@ -58,6 +59,7 @@ _EXAMPLES = {
     "excluding_start": "Write true or false",
     "resolution": "Write a length of time, as in resolution: 1m",
     "unless": "Write unless: {within: 15m, where: \"status = 'DELIVERED'\"}",
+    "allows": 'List rules and tags, as in [card-velocity, tag:geo], or ["*"] for all',
     "reset_after_alert": "Write true or false",
     "description": "Write text, at most 4096 characters",
     "action": "Write action: {restrict: block_customer, for: 24h}",
@@ -211,6 +213,11 @@ class _Check:
         self.predicate("where", self.written.get("where"), stream.columns)
         if isinstance(self.written.get("unless"), Mapping):
             self.unless(self.written["unless"], measures, stream)
+        if self.written.get("allows"):
+            self.allows(measures)
+        elif not self.accepted and ALLOWED_BY in measures:
+            what = "is the name under which alerts have the allow rule that silences them"
+            self.add(f"measures.{ALLOWED_BY}", ALLOWED_BY, what, "Give the measure another name")
         results: dict[str, FieldType] = {}
         lists: set[str] = set()
         aggregates = {name: measure for name, measure in measures.items() if isinstance(measure, Measure)}
@@ -246,6 +253,25 @@ class _Check:
         if isinstance(written, Mapping) and not self.accepted:
             due = [DUE] if self.written.get("unless") is not None else []
             self.description(self.written.get("description"), [*stream.fields, *map(str, written), *due])
+
+    def allows(self, measures: Mapping[str, Measure | str]) -> None:
+        """Check what does not go with silencing others (S24)."""
+        for key in OF_ALERTS:
+            if self.written.get(key) not in (None, False):
+                what = "is of rules that have alerts, and one with allows has none"
+                self.add(key, self.written[key], what, "Leave it out")
+        for name, measure in measures.items():
+            if isinstance(measure, Measure) and measure.over_alerts:
+                what = "does not go with allows; one level of rules that look at others is possible"
+                remedy = "Count events, or leave one of them out"
+                self.add(f"measures.{name}.over_alerts", ", ".join(measure.over_alerts), what, remedy)
+            if isinstance(measure, Measure) and measure.resolution is not None:
+                what = (
+                    "does not go with allows, which holds or not for as long as the alerts that it silences may change"
+                )
+                self.add(
+                    f"measures.{name}.resolution", format_duration(measure.resolution), what, "Leave resolution out"
+                )
 
     def unless(self, written: Mapping[str, Any], measures: Mapping[str, Measure | str], stream: Stream) -> None:
         """Check what must not follow, and what does not go with waiting for it (S19)."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, V
 
 from nightjar.rules.absence import Unless
 from nightjar.rules.actions import Action
+from nightjar.rules.allowing import EVERY_RULE
 from nightjar.rules.checking import MAX_MEASURES, check_rule
 from nightjar.rules.computed import in_order, type_of_value
 from nightjar.rules.descriptions import PLACEHOLDER
@@ -19,8 +20,8 @@ from nightjar.rules.documents import MAX_BYTES, read_documents, refusal, unwrapp
 from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
 from nightjar.rules.errors import DeclarationError, Problem, RuleError, printable, shortened
 from nightjar.rules.functions import result_type
-from nightjar.rules.measures import MAX_FIELDS, Measure
-from nightjar.rules.names import RULE_ID, named_in
+from nightjar.rules.measures import MAX_FIELDS, MAX_NAMED, Measure
+from nightjar.rules.names import RULE_ID, TAG, named_in
 from nightjar.rules.over_alerts import problems as misnamed
 from nightjar.rules.predicates import compile_value
 from nightjar.rules.states import Revisions, Severity, State
@@ -137,6 +138,16 @@ class Rule(BaseModel):
             "`when` holds is a violation once that time has passed without such an event of the group."
         ),
     ] = None
+    allows: Annotated[
+        tuple[Annotated[StrictStr, Field(pattern=rf"^(({TAG})?{RULE_ID}|\*)$")], ...],
+        Field(
+            max_length=MAX_NAMED,
+            description='`[card-velocity, tag:geo]`, or `["*"]` for all: the rule has no alerts, and silences those '
+            "of these rules, and of those with these tags. Where `when` holds at an event, their alerts of that event "
+            "are muted, start no mute and no action, and name this rule as `allowed_by`; at most "
+            f"{MAX_NAMED}. They have the rule's stream and group-by.",
+        ),
+    ] = ()
     reset_after_alert: Annotated[
         bool,
         Field(
@@ -230,6 +241,13 @@ class Rule(BaseModel):
             raise ValueError(f"{found} cannot mute. It is longer than 0 and at most {most}")
         return mute
 
+    @field_validator("allows")
+    @classmethod
+    def _each_once(cls, named: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(named)) < len(named):
+            raise ValueError("names a rule or tag twice. Name each once")
+        return named
+
     @field_validator("shadow_of")
     @classmethod
     def _other(cls, rule_id: str | None, info: ValidationInfo) -> str | None:
@@ -253,6 +271,16 @@ class Rule(BaseModel):
     def over_alerts(self) -> dict[str, Measure]:
         """Those of them that are over violations of other rules (S23)."""
         return {name: measure for name, measure in self.aggregates.items() if measure.over_alerts}
+
+    @property
+    def allowed_ids(self) -> list[str]:
+        """The ids among what an allow rule names."""
+        return [each for each in self.allows if each != EVERY_RULE and not each.startswith(TAG)]
+
+    @property
+    def names_others(self) -> bool:
+        """Whether it counts violations of other rules, or silences their alerts."""
+        return bool(self.allows or self.over_alerts)
 
     @property
     def computed(self) -> dict[str, str]:
@@ -357,7 +385,7 @@ def rules_of(written_rules: Iterable[Any], streams: Mapping[str, Stream], *, whe
         raise RuleError(problems, where=where)
     if not rules:
         raise refusal("holds no rule", "Write one, a list of them, or rules: [...]", where)
-    return sorted(rules, key=lambda rule: bool(rule.over_alerts))  # each after those that it names
+    return sorted(rules, key=lambda rule: rule.names_others)  # each after those that it names
 
 
 def measure_types(rule: Rule, stream: Stream) -> dict[str, FieldType]:

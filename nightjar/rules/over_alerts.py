@@ -1,15 +1,18 @@
-"""Which rules measures over alerts name, and whose violations they can count (S23)."""
+"""Which rules others name, and whose violations measures over alerts can count (S23)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
+from nightjar.rules.allowing import unallowed
 from nightjar.rules.errors import Problem, RuleError
 from nightjar.rules.names import TAG, did_you_mean
 from nightjar.rules.states import State
 
 if TYPE_CHECKING:
+    from nightjar.rules.measures import Measure
     from nightjar.rules.model import Rule
     from nightjar.rules.versions import Published
 
@@ -33,6 +36,8 @@ def uncounted(naming: Rule, other: Rule) -> tuple[str, str] | None:
         return what, f"Name rules that group by [{wanted}]"
     if other.id == naming.id:
         return "is the rule itself", "Name other rules"
+    if other.allows:
+        return "is an allow rule, and has no alerts", "Name rules that have"
     if other.over_alerts:
         return "looks at alerts itself; one level is possible", "Name the rules that it looks at"
     if other.unless is not None:
@@ -60,27 +65,35 @@ def problems(naming: Rule, rules: Iterable[Rule], *, among: str = "") -> Iterato
     among: what the rules are, as in "published", if these are all: one that is not among them is a problem then.
     """
     known = {rule.id: rule for rule in rules}
-    for name, measure in naming.over_alerts.items():
-        for rule_id in measure.over_alerts:
-            place, other = f"measures.{name}.over_alerts", known.get(rule_id)
-            if rule_id.startswith(TAG):
-                continue
-            if other is None:
-                if among:
-                    others = [each for each in known if each != naming.id]
-                    what = f"names {rule_id!r}, which is not one of the {among} rules"
-                    remedy = did_you_mean(rule_id, others, "They are") if others else "There is no other one"
-                    yield Problem(place, rule_id, what, remedy)
-                continue
-            wrong = uncounted(naming, other)
-            if wrong is None and measure.is_of_scores and other.score is None:
-                wrong = "has no score", f"Give rule {rule_id} a score, or count its alerts"
-            if wrong is not None:
-                yield Problem(place, rule_id, f"names {rule_id!r}, which {wrong[0]}", wrong[1])
+    named = [
+        (f"measures.{name}.over_alerts", rule_id, partial(_unusable, naming, measure))
+        for name, measure in naming.over_alerts.items()
+        for rule_id in measure.over_alerts
+        if not rule_id.startswith(TAG)
+    ]
+    named += [("allows", rule_id, partial(unallowed, naming)) for rule_id in naming.allowed_ids]
+    for place, rule_id, wrong_with in named:
+        other = known.get(rule_id)
+        if other is None:
+            if among:
+                others = [each for each in known if each != naming.id]
+                what = f"names {rule_id!r}, which is not one of the {among} rules"
+                remedy = did_you_mean(rule_id, others, "They are") if others else "There is no other one"
+                yield Problem(place, rule_id, what, remedy)
+        elif (wrong := wrong_with(other)) is not None:
+            yield Problem(place, rule_id, f"names {rule_id!r}, which {wrong[0]}", wrong[1])
+
+
+def _unusable(naming: Rule, measure: Measure, other: Rule) -> tuple[str, str] | None:
+    """Why a measure of a rule cannot count another one, and the remedy; None if it can."""
+    wrong = uncounted(naming, other)
+    if wrong is None and measure.is_of_scores and other.score is None:
+        return "has no score", f"Give rule {other.id} a score, or count its alerts"
+    return wrong
 
 
 def refuse_misnamed(rule: Rule, known: Published) -> None:
-    """Refuse a rule that names what it cannot count, and one that others could no longer count.
+    """Refuse a rule that names what it cannot count or silence, and one that others could no longer.
 
     known: what has been published so far.
 
@@ -88,9 +101,9 @@ def refuse_misnamed(rule: Rule, known: Published) -> None:
         RuleError: with what is wrong.
     """
     others = [known.of_rule(rule_id)[-1].rule for rule_id in known.rule_ids if rule_id != rule.id]
-    found = [*problems(rule, [*others, rule], among="published")] if rule.over_alerts else []
+    found = [*problems(rule, [*others, rule], among="published")] if rule.names_others else []
     for naming in others if rule.state.is_evaluated else ():
-        if naming.over_alerts and naming.state.is_evaluated:
+        if naming.names_others and naming.state.is_evaluated:
             for problem in problems(naming, [rule]):
                 remedy = f"Change or retire rule {naming.id} first, whose {problem.place} names this rule"
                 found.append(Problem("id", rule.id, problem.message.partition(", which ")[2], remedy))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from nightjar.rules.allowing import can_allow
 from nightjar.rules.durations import MICROSECONDS, format_duration
 from nightjar.rules.errors import Problem
 from nightjar.rules.measures import RESET_REACH
@@ -15,13 +16,14 @@ from nightjar.rules.versions import NOT_YET, RuleVersion, by_rule, living
 def widest(version: RuleVersion) -> int:
     """How long before an event those may lie that the rule's measures at it depend on, in µs: the longest window, a
     multiple of an episode (S12.4), or a multiple of these where the rule starts again after alerts (S13.4), and before
-    that what the rules depend on whose alerts it looks at (S23.4). 0 without measures."""
-    return own(version.rule) + _of_named(version)
+    that what the rules depend on whose alerts it looks at (S23.4); or what the allow rules depend on that silence its
+    alerts (S24.4). 0 without measures."""
+    return max(own(version.rule) + _of_named(version), _of_allowing(version))
 
 
 def unfolded(version: RuleVersion) -> int:
     """The same without measures that have a resolution, of which rows are folded (S14.3)."""
-    return own_unfolded(version.rule) + _of_named(version)
+    return max(own_unfolded(version.rule) + _of_named(version), _of_allowing(version))
 
 
 def own(rule: Rule) -> int:
@@ -37,8 +39,8 @@ def own_unfolded(rule: Rule) -> int:
 
 
 def named_by(version: RuleVersion, since: int | None = None) -> dict[str, tuple[RuleVersion, ...]]:
-    """By rule, the versions of the rules whose alerts a version looks at that apply to some event in a window at an
-    event from `since` (µs) on, or from when it takes effect; in the order of publication."""
+    """By rule, the versions of the rules that a version depends on that apply to some event in a window at an event
+    from `since` (µs) on, or from when it takes effect; in the order of publication."""
     begin = max(version.effective, version.effective if since is None else since) - own(version.rule)
     begins = None if version.effective == NOT_YET else begin
     return {rule_id: living(versions, begins) for rule_id, versions in by_rule(version.named).items()}
@@ -48,6 +50,12 @@ def _of_named(version: RuleVersion) -> int:
     """How long before an event those may lie that the rules depend on whose alerts it looks at."""
     named = (each for versions in named_by(version).values() for each in versions)
     return max((own(each.rule) for each in named if counted(version.rule, each.rule)), default=0)
+
+
+def _of_allowing(version: RuleVersion) -> int:
+    """How long before an event those may lie that the allow rules depend on that silence its alerts."""
+    named = (each for versions in named_by(version).values() for each in versions)
+    return max((own(each.rule) for each in named if can_allow(each.rule, version.rule)), default=0)
 
 
 def waits_for(rule: Rule) -> int:

@@ -5,7 +5,8 @@ The stream's alerts are compared with it, and `nightjar evaluate` writes it to a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,11 +50,13 @@ ROWS_AT_ONCE = 131_072
 
 @dataclass(frozen=True)
 class Verdict:
-    """One version of a rule: at how many events it was evaluated, and at how many it was violated."""
+    """One version of a rule: at how many events it was evaluated, at how many it was violated, and how many of these
+    alerts each allow rule silences, by its id."""
 
     version: RuleVersion
     evaluated: int
     violations: int
+    silenced: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -122,16 +125,27 @@ class Truth:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """One per evaluated version, in order of publication."""
+        """One per evaluated version, in order of publication. Allow rules, which have no alerts, are not among them."""
         return [
             Verdict(
                 found.version,
                 sum(len(result.seen) for result in found.results),
                 sum(len(result.violated) for result in found.results),
+                Counter(by for result in found.results for by in _silencing(result)),
             )
             for found in self._found
-            if found.version.rule.state not in (State.PAUSED, State.RETIRED)
+            if found.version.rule.state not in (State.PAUSED, State.RETIRED) and not found.version.rule.allows
         ]
+
+    @property
+    def silenced(self) -> dict[str, int]:
+        """How many alerts each allow rule silences, by its id."""
+        running = (found.version.rule for found in self._found if found.version.rule.state.is_evaluated)
+        counts = {rule.id: 0 for rule in running if rule.allows}
+        for verdict in self.verdicts:
+            for rule_id, silenced in verdict.silenced.items():
+                counts[rule_id] = counts.get(rule_id, 0) + silenced
+        return counts
 
     def rows(self, *, every: bool = False) -> int:
         """How many rows `tables` has."""
@@ -199,7 +213,7 @@ class Truth:
     def _described(self, result: RuleResult, at: np.ndarray) -> pa.Table:
         store, version = self._engine.store, result.compiled.version
         rows, rule = result.rows[at], version.rule
-        described = Described(store, result.compiled, result.values, rows, at)
+        described = Described(store, result.compiled, result.values, rows, at, result.allowed)
         events = described.event_id.to_pylist(), store.times[rows].tolist(), described.group.to_pylist()
         ids = [alert_id(rule.id, version.version, *event) for event in zip(*events, strict=True)]
         columns = {
@@ -221,7 +235,7 @@ class Truth:
     def _table(self, result: RuleResult, at: np.ndarray) -> pa.Table:
         store, version = self._engine.store, result.compiled.version
         rows = result.rows[at]
-        described = Described(store, result.compiled, result.values, rows, at)
+        described = Described(store, result.compiled, result.values, rows, at, result.allowed)
         columns = {
             "rule_id": pa.repeat(version.rule.id, len(at)),
             "rule_version": pa.repeat(version.version, len(at)),
@@ -232,6 +246,11 @@ class Truth:
             "measures": described.measures,
         }
         return table_of(columns, RESULT_SCHEMA)
+
+
+def _silencing(result: RuleResult) -> list[str]:
+    """The id of the allow rule of each alert that one silences."""
+    return [] if result.allowed is None else [by for by in result.allowed.at(result.violated) if by is not None]
 
 
 def _violated(result: RuleResult) -> np.ndarray:

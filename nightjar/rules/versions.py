@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
+from nightjar.rules.allowing import can_allow
 from nightjar.rules.errors import Problem, RuleError
 from nightjar.rules.over_alerts import counted
 from nightjar.rules.states import State
@@ -42,8 +43,9 @@ class RuleVersion:
     approval: Approval | None = None
     """None where none was asked for."""
     named: tuple[RuleVersion, ...] = ()
-    """Of a rule with measures over alerts all known versions of the rules whose violations it may count (S23), of each
-    rule in the order of publication: a version means the same in whatever RuleSet it is."""
+    """All known versions of the rules whose violations a measure over alerts may count (S23), and of the allow rules
+    that may silence its alerts (S24), of each rule in the order of publication: a version means the same in whatever
+    RuleSet it is."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -125,12 +127,17 @@ def overtaken(versions: tuple[RuleVersion, ...]) -> list[tuple[RuleVersion, Supe
     return [(version, Superseded(later.version, None)) for version, later in pairwise(versions) if version.is_proposed]
 
 
-def _with_named(version: RuleVersion, versions: Iterable[RuleVersion]) -> RuleVersion:
-    """The version with those of the versions that it may count, beside those that it has."""
-    if not version.rule.over_alerts:
-        return version
+def _with_named(
+    version: RuleVersion, versions: Collection[RuleVersion], allowing: Collection[RuleVersion]
+) -> RuleVersion:
+    """The version with those of the versions that it depends on, beside those that it has. allowing: the allow rules
+    among them."""
     named = {other.key: other for other in version.named}
-    rules = {other.rule.id for other in versions if counted(version.rule, other.rule)}
+    rules = {other.rule.id for other in allowing if can_allow(other.rule, version.rule)}
+    if version.rule.over_alerts:
+        rules |= {other.rule.id for other in versions if counted(version.rule, other.rule)}
+    if not rules:
+        return version
     # all versions of such a rule: where another one applies, those do not
     named |= {other.key: other for other in versions if other.rule.id in rules and other.rule.id != version.rule.id}
     ordered = tuple(replace(named[key], named=()) if named[key].named else named[key] for key in sorted(named))
@@ -138,15 +145,14 @@ def _with_named(version: RuleVersion, versions: Iterable[RuleVersion]) -> RuleVe
 
 
 def with_named(version: RuleVersion, known: Published) -> RuleVersion:
-    """The version, and where it has measures over alerts what it may count of what has been published."""
-    if not version.rule.over_alerts:
-        return version
+    """The version with what it depends on of what has been published."""
     every = (known.of_rule(rule_id) for rule_id in known.rule_ids)
-    return _with_named(version, [other for of_rule in every for other in of_rule if not other.is_proposed])
+    others = [other for of_rule in every for other in of_rule if not other.is_proposed]
+    return _with_named(version, others, [other for other in others if other.rule.allows])
 
 
 def naming(version: RuleVersion, ruleset: RuleSet) -> list[RuleVersion]:
-    """The newest versions of the rules that count its violations, as they are with it (S23.4)."""
+    """The newest versions of the rules that depend on where it holds, as they are with it (S23.4, S24.4)."""
     after = RuleSet((*(known for known in ruleset.versions if known.key != version.key), version))
     newest = {known.rule.id: known for known in after.versions}
     return [
@@ -190,8 +196,9 @@ class RuleSet:
     versions: tuple[RuleVersion, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(version.rule.over_alerts for version in self.versions):
-            found = tuple(_with_named(version, self.versions) for version in self.versions)
+        if any(version.rule.names_others for version in self.versions):
+            allowing = [version for version in self.versions if version.rule.allows]
+            found = tuple(_with_named(version, self.versions, allowing) for version in self.versions)
             object.__setattr__(self, "versions", found)
 
     def publish(self, rule: Rule, arrival_us: int, activation_delay_us: int = 0) -> RuleSet:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from nightjar.rules.absence import DUE
 from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.allowing import ALLOWED_BY, allows_alerts
 from nightjar.rules.engine.alert_columns import json_objects, jsonable
 from nightjar.rules.engine.table_rows import EVERY, TableRows
 from nightjar.rules.model import Rule, measure_types
@@ -111,7 +112,11 @@ def _conditions(
     recorded = [_parsed(text) for text in violations.column("measures").to_pylist()]
     columns = {name: _physical(events.column(name), kind) for name, kind in stream.fields.items()}
     names = types.keys() | ({DUE} if rule.unless else set())
-    readable = [isinstance(each, dict) and each.keys() == names for each in recorded]
+    times = violations.column("event_time").cast(pa.int64()).to_pylist()
+    readable = [
+        isinstance(each, dict) and each.keys() - {ALLOWED_BY} == names and _can_be_silenced(each, version, at)
+        for each, at in zip(recorded, times, strict=True)
+    ]
     for name, kind in types.items():
         values = [_read(each[name], kind) if known else None for each, known in zip(recorded, readable, strict=True)]
         readable = [known and value is not _MISSING for known, value in zip(readable, values, strict=True)]
@@ -123,6 +128,15 @@ def _conditions(
     held = [truth.tolist() for truth in truths(conditions, columns, rows)]
     there = events.column(stream.event_id).is_valid().to_pylist()
     return [all(each) for each in zip(there, readable, *held, strict=True)]
+
+
+def _can_be_silenced(recorded: dict[str, Any], version: RuleVersion, at: int) -> bool:
+    """Whether the allow rule that an alert's measures name, if they do, can silence it. at: event time, µs."""
+    if ALLOWED_BY not in recorded:
+        return True
+    known, named = RuleSet(version.named), recorded[ALLOWED_BY]
+    applies = known.applicable(named, at) if isinstance(named, str) else None
+    return applies is not None and allows_alerts(applies.rule, version.rule)
 
 
 def _in_table(name: str, events: pa.Table, stream: Stream, tables: TableRows | None) -> pl.Series:

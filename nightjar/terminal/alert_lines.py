@@ -7,6 +7,7 @@ from rich.text import Text
 
 from nightjar.contracts.alerts import RETRACTED, shown
 from nightjar.kafka.readers import KafkaRecord
+from nightjar.rules.allowing import ALLOWED_BY
 from nightjar.rules.display import readable
 from nightjar.rules.errors import printable
 from nightjar.terminal.console import SafeConsole
@@ -66,7 +67,9 @@ def _says(record: Mapping[str, Any]) -> Text:
         says.append("RETRACTED  ", style="magenta")
     elif record["revision"] > 1:
         says.append(f"REVISED ({record['revision']})  ", style="magenta")
-    marks = {"muted": record["muted"], "overflow": record.get("overflow") is True}
+    allowed = record["measures"].get(ALLOWED_BY)
+    silent = "muted" if allowed is None else f"allowed by {printable(str(allowed))}"
+    marks = {silent: record["muted"], "overflow": record.get("overflow") is True}
     for mark in [name for name, is_set in marks.items() if is_set] + ["shadow"] * (record["rule_state"] == "shadow"):
         says.append(f"{mark}  ", style="dim")
     return says.append(record["text"] or printable(readable(record["measures"])), style="strike" if retracted else "")

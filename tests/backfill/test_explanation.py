@@ -74,6 +74,17 @@ def test_what_points_come_from_is_listed(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_silences_an_alert_is_named(tmp_path: Path, is_known: bool) -> None:
+    """S24: the allow rule that holds at its event; where the stream had announced it without, the lake has another."""
+    trust = {key: RULE[key] for key in ("stream", "group_by", "when")} | {"id": "trust", "allows": ["limit"]}
+    silenced = {"measures": '{"allowed_by":"trust"}', "muted": True} if is_known else {}
+    status = explain(config_of(lake(tmp_path, ALERT | silenced, rules=(RULE, trust))), "a1").status
+    assert status.confirmed is is_known
+    assert "Allow rule trust holds at its event, and silences it." in status.reasons
+    assert status.headline == ("announced by the stream, allowed by trust" if is_known else "announced by the stream")
+
+
 def test_an_alert_of_a_stream_that_is_no_longer_declared(tmp_path: Path) -> None:
     """The error names the stream and the remedy."""
     assert "its stream logins is not declared" in refusal(lake(tmp_path, ALERT | {"stream": "logins"}))

@@ -163,6 +163,7 @@ def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
         "events": 3,
         "duplicates": 0,
         "rules": [{"rule_id": "spending", "rule_version": 1, "evaluated": 3, "violations": 1}],
+        "allow_rules": [],
     }
     assert pq.read_table(folder / "v.parquet").column("violated").to_pylist() == [False, True, False]
 

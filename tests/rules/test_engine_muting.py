@@ -57,10 +57,12 @@ def test_a_chain_is_what_the_alerts_that_stand_give(
         ),
         max_size=40,
         unique=True,
-    )
+    ),
+    st.sampled_from((7, 2, 1000)),
 )
-def test_a_table_of_alerts_is_muted_as_the_reference_says(rows: list[Any]) -> None:
-    """Rules, versions, groups and dates have nothing to do with each other."""
+def test_a_table_of_alerts_is_muted_as_the_reference_says(rows: list[Any], part: int) -> None:
+    """Rules, versions, groups and dates have nothing to do with each other, nor what allow rules silence: one in `part`
+    minutes."""
     mutes = {("r", 1): 30 * MINUTE, ("r", 2): 1, ("s", 1): 3 * MINUTE}
     about = [
         ((rule, version), group, DAY * date + minute * 5 * MINUTE, name)
@@ -73,10 +75,16 @@ def test_a_table_of_alerts_is_muted_as_the_reference_says(rows: list[Any]) -> No
             "group": pa.array([group for _, group, _, _ in about], pa.string()),
             "event_time": pa.array([time for *_, time, _ in about], pa.int64()).cast(pa.timestamp("us", "UTC")),
             "event_id": pa.array([name for *_, name in about], pa.string()),
+            "measures": pa.array(
+                ["{}" if minute % part else '{"allowed_by":"trust"}' for _, _, _, minute, _, _ in rows], pa.string()
+            ),
         }
     )
     got = {at for at, is_muted in enumerate(muted_among(table, mutes).to_pylist()) if is_muted}
-    assert got == muted(mutes, about)
+    silenced = [minute % part == 0 for _, _, _, minute, _, _ in rows]
+    others = [at for at, is_silenced in enumerate(silenced) if not is_silenced]
+    expected = {others[place] for place in muted(mutes, [about[at] for at in others])}
+    assert got == expected | {at for at, is_silenced in enumerate(silenced) if is_silenced}
 
 
 def payments(*paid: tuple[int, int]) -> pa.Table:

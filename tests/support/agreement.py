@@ -29,6 +29,7 @@ from tests.support.evicting import evicting_early
 from tests.support.histories import result_kind, setting, table
 from tests.support.random_cases import History
 from tests.support.reference import (
+    ALLOWED_BY,
     LONG_AGO,
     OVERFLOW,
     Measure,
@@ -83,14 +84,25 @@ def same(got: Any, expected: Any, slack: float = 0.0) -> bool:
 
 
 def announced(versions: Iterable[Version], found: Mapping[Key, Measured]) -> dict[Key, Measured]:
-    """What announcements may be held against: of versions that announce no change of values, that there is one."""
+    """What announcements may be held against: of versions that announce no change of values, that there is one, and
+    what silences it."""
     by_verdict = {(version.rule_id, version.version) for version in versions if version.by_verdict}
-    return {key: {} if key[:2] in by_verdict else measures for key, measures in found.items()}
+    return {
+        key: {ALLOWED_BY: measures[ALLOWED_BY]} if key[:2] in by_verdict else measures
+        for key, measures in found.items()
+    }
 
 
 def wrongly_muted(what: str, versions: Iterable[Version], records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A line for each of all alerts that stand which is muted where it should not be, or the other way round."""
-    unretracted = [*records]
+    silenced = []
+    unretracted = []
+    for record in records:
+        measures = json.loads(record["measures"]) if isinstance(record["measures"], str) else record["measures"]
+        (silenced if ALLOWED_BY in measures else unretracted).append(record)
+    for record in silenced:
+        if not record["muted"]:
+            yield f"{what}: {record} is silenced, and not muted"
     mutes = {(version.rule_id, version.version): version.mute for version in versions if version.mute}
     alerts = []
     for record in unretracted:
@@ -112,8 +124,9 @@ def differing(
         yield f"{what}: {key} is {'missing' if key in expected else 'too much'}"
     for key in sorted(got.keys() & expected.keys()):
         for name, value in expected[key].items():
-            if value is not OVERFLOW and not same(got[key][name], value, slack):
-                yield f"{what}: {name} of {key} is {got[key][name]!r}, expected {value!r}"
+            known = got[key].get(name) if name == ALLOWED_BY else got[key][name]
+            if value is not OVERFLOW and not same(known, value, slack):
+                yield f"{what}: {name} of {key} is {known!r}, expected {value!r}"
 
 
 class Agreement:
@@ -156,12 +169,17 @@ class Agreement:
             if rows[key]["violated"] != self._truth[key][0]:
                 yield f"batch: {key} is {'a' if rows[key]['violated'] else 'no'} violation"
         yield from wrongly_muted("batch", self._history.versions, self._batched.violations().to_pylist())
-        failed = {(f.rule_id, f.rule_version, f.event_id) for f in self._batched.failures}
+        silent = {(version.rule_id, version.version) for version in self._history.versions if version.allows}
+        every = {(f.rule_id, f.rule_version, f.event_id) for f in self._batched.failures}
+        failed = {key for key in every if key[:2] not in silent}
         self.counts["overflows"] += len(failed)
         if failed != self._overflown(self._truth):
             yield f"batch: sums too large at {sorted(failed)}, expected {sorted(self._overflown(self._truth))}"
         verdicts = {key: row["violated"] for key, row in rows.items()}
-        yield from self._said_by_sql(connection, got, verdicts)
+        judged = {
+            key: {name: value for name, value in of_key.items() if name != ALLOWED_BY} for key, of_key in got.items()
+        }
+        yield from self._said_by_sql(connection, judged, verdicts)
 
     def _arrived(self) -> pa.Table:
         events = self._history.events
@@ -176,7 +194,7 @@ class Agreement:
         self, connection: duckdb.DuckDBPyConnection, got: Mapping[Key, Measured], verdicts: Mapping[Key, bool]
     ) -> Iterator[str]:
         for version in self._ruleset.versions:
-            if not version.rule.state.is_evaluated or not self._history.events:
+            if not version.rule.state.is_evaluated or version.rule.allows or not self._history.events:
                 continue
             rule_id, number = version.rule.id, version.version
             versions = [*self._ruleset.of_rule(rule_id)]

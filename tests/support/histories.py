@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from nightjar.rules.allowing import OF_ALERTS
 from nightjar.rules.durations import MICROSECONDS, parse_duration
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import Stream, streams_from_mapping
@@ -422,18 +423,20 @@ def rules(
     stepped: bool = False,
     naming: tuple[str, ...] = (),
     of_group: tuple[str, ...] | None = None,
+    allowing: tuple[str, ...] = (),
 ) -> tuple[dict[str, Any], Version]:
     """One version of a rule, for nightjar and for the reference. effective: µs, written where it is given; overs: how
     long its windows may be; stepped: whether all have a resolution; naming: the rules and tags whose alerts it counts;
-    of_group: its group-by, where it is given."""
+    of_group: its group-by, where it is given; allowing: the rules and tags of which it silences some, as an allow
+    rule."""
     drawn: dict[str, tuple[dict[str, Any], Measure, str]] = {}
-    resets = not stepped and draw(st.integers(0, 3)) == 3
-    waits = not (stepped or resets or naming) and draw(st.integers(0, 2)) == 2
+    resets = not (stepped or allowing) and draw(st.integers(0, 3)) == 3
+    waits = not (stepped or resets or naming or allowing) and draw(st.integers(0, 2)) == 2
     group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
     group_by = group_by if of_group is None else of_group
     if stepped:
         group_by = tuple(name for name in group_by if name != stream.event_id)
-    foldable = not resets and not waits and stream.event_id not in group_by
+    foldable = not (resets or waits or allowing) and stream.event_id not in group_by
     for number in range(draw(st.sampled_from((1, 0, 2, 3, 4)))):
         # measures of one window are found together
         if not drawn or draw(st.booleans()):
@@ -508,25 +511,31 @@ def rules(
         unless=unless.test if unless else None,
         within=parse_duration(within) if within else 0,
     )
+    if allowing:
+        silenced = tuple(draw(st.lists(st.sampled_from(allowing), min_size=1, max_size=2, unique=True)))
+        written = {key: value for key, value in written.items() if key not in OF_ALERTS} | {"allows": [*silenced]}
+        version = replace(version, allows=silenced, by_verdict=False, mute=0, score=None, tags=())
     return written, version
 
 
 @st.composite
 def rule_sets(draw: st.DrawFn) -> tuple[RuleSet, list[Version]]:
     """Up to two rules with up to two versions each, in the order of publication; in between maybe rules that look at
-    their alerts."""
+    their alerts, or silence them."""
     ruleset, versions = RuleSet(), []
     counts: dict[str, int] = {}
     group_bys: list[tuple[str, ...]] = []
     looking = draw(st.integers(0, 2)) == 2
     for _ in range(draw(st.integers(2, 4) if looking else st.integers(1, 3))):
-        names = ("sum", "sum", "one", "two") if looking and group_bys else ("one", "two")
+        names = ("sum", "trust", "trust", "one", "two") if looking and group_bys else ("one", "two")
         rule_id = draw(st.sampled_from(names))
         counts[rule_id] = counts.get(rule_id, 0) + 1
         effective = 0 if counts[rule_id] == 1 else draw(st.integers(1, 60)) * SECOND
         of_group = draw(st.sampled_from(group_bys)) if looking and group_bys else None
         naming = ("one", "two", "one", "tag:a", "tag:b") if rule_id == "sum" else ()
-        written, version = draw(rules(rule_id, effective=effective, naming=naming, of_group=of_group))
+        allowing = ("one", "two", "sum", "tag:a", "tag:b", "*", "*") if rule_id == "trust" else ()
+        drawn = rules(rule_id, effective=effective, naming=naming, of_group=of_group, allowing=allowing)
+        written, version = draw(drawn)
         group_bys.append(version.group_by)
         version.version = counts[rule_id]
         versions.append(version)

@@ -18,14 +18,17 @@ from nightjar.rules.timestamps import parse_timestamp
 from tests.support.agreement import Measured, plain, same, wrongly_muted
 from tests.support.random_runs import Batch, place
 from tests.support.reference import (
+    ALLOWED_BY,
     OVERFLOW,
     Alive,
     Event,
     Passed,
     Setting,
     Version,
+    allowed_by,
     applicable,
     as_then,
+    can_allow,
     horizon_of,
     is_due,
     is_followed,
@@ -239,7 +242,8 @@ class Oracle:
                 continue
             at = {v.rule_id: applicable(versions, v.rule_id, self._time(row)) for v in versions}
             picked = [version for version in at.values() if version is not None]
-            for version in sorted(picked, key=lambda version: version.over_alerts):
+            silent: set[str] = set()
+            for version in sorted(picked, key=lambda version: (not version.allows, version.over_alerts)):
                 if not self._serves(version) or not judges(version, row):
                     continue
                 if not is_due(self._setting, version, row, self._clock):
@@ -255,13 +259,20 @@ class Oracle:
                 holds = holds and not is_followed(self._setting, version, row, on_time)
                 if holds:
                     before.add(row[self._stream.event_id])
+                if version.allows:
+                    silent |= {version.rule_id} if holds else set()
+                    self.overflown |= {(*subject, name) for name, value in measures.items() if value is OVERFLOW}
+                    continue
+                by = allowed_by(version, picked, lambda other, holding=silent: other.rule_id in holding)
+                measures = {**measures, ALLOWED_BY: by if holds else None}
                 if self._time(row) < self.settled - version.within:
                     continue
                 key = subject, row[self._stream.event_id], self._time(row)
                 found[key] = holds, measures
                 if version.has_resolution and any(other.get("changed") for other in seen):
                     self._outdated.add(key)
-                if version.over_alerts and row.get("known") != _effective(versions, self._time(row)):
+                depends = version.over_alerts or any(can_allow(other, version) for other in versions)
+                if depends and row.get("known") != _effective(versions, self._time(row)):
                     self._outdated.add(key)
                 self.overflown |= {(*subject, name) for name, value in measures.items() if value is OVERFLOW}
         return found
@@ -318,8 +329,10 @@ class Oracle:
                 yield f"{key} stands, and does not hold"
             elif key not in unretracted:
                 yield f"{key} holds with {measures}, and does not stand"
-            elif not _of(unretracted[key], versions).by_verdict and (
-                wrong := self._differing(unretracted[key], measures, versions)
+            elif wrong := self._differing(
+                unretracted[key],
+                {ALLOWED_BY: measures[ALLOWED_BY]} if _of(unretracted[key], versions).by_verdict else measures,
+                versions,
             ):
                 yield f"{key} stands: {wrong}"
 
@@ -327,6 +340,7 @@ class Oracle:
         """How the record's measures differ; empty where they do not."""
         version = _of(record, versions)
         got = plain(version.measures, self._stream, record["measures"])
+        got.setdefault(ALLOWED_BY, None)
         wrong = [name for name, value in expected.items() if not same(got[name], value)]
         return ", ".join(f"{name} is {got[name]!r}, expected {expected[name]!r}" for name in wrong)
 
@@ -337,7 +351,8 @@ def _effective(versions: list[Version], time: int) -> set[tuple[str, int]]:
 
 
 def _is_values_alone(last: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
-    return last["kind"] == record["kind"] == "alert" and last["muted"] == record["muted"]
+    silenced = [each["measures"].get(ALLOWED_BY) for each in (last, record)]
+    return last["kind"] == record["kind"] == "alert" and last["muted"] == record["muted"] and len({*silenced}) == 1
 
 
 def _of(record: Mapping[str, Any], versions: list[Version]) -> Version:

@@ -24,7 +24,18 @@ from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import Kind
 from tests.support.histories import SECOND, TABLE, asked, asking, event, result_kind, rules, setting, streams
-from tests.support.reference import Change, Event, Passed, Version, in_table, is_late, is_refused, living, violations
+from tests.support.reference import (
+    ALLOWED_BY,
+    Change,
+    Event,
+    Passed,
+    Version,
+    in_table,
+    is_late,
+    is_refused,
+    living,
+    violations,
+)
 
 
 @dataclass(frozen=True)
@@ -215,12 +226,16 @@ def _messages(
         effective = at + stream.max_future_skew + draw(st.sampled_from(leads)) * SECOND
     known = sorted(published.last)
     if not controls_only and (not known or draw(st.booleans())):
-        of_events = [last for last in map(published.last_version, known) if not last.over_alerts]
-        rule_id = draw(st.sampled_from(("one", "two", "three", *["sum"] * 2 * bool(of_events))))
+        alerting = [last for last in map(published.last_version, known) if not last.allows]
+        of_events = [last for last in alerting if not last.over_alerts]
+        looking = ["sum", "sum", "trust"] * bool(of_events)
+        rule_id = draw(st.sampled_from(("one", "two", "three", *looking)))
+        allowing = (*(each.rule_id for each in alerting), "tag:a", "*", "*") if rule_id == "trust" else ()
         naming = (*(each.rule_id for each in of_events), "tag:a", "tag:b") if rule_id == "sum" else ()
         groups = [published.last_version(each).group_by for each in known]
-        of_group = draw(st.sampled_from(groups)) if groups and (naming or draw(st.booleans())) else None
-        written, version = draw(rules(rule_id, stream, effective=effective, naming=naming, of_group=of_group))
+        of_group = draw(st.sampled_from(groups)) if groups and (naming or allowing or draw(st.booleans())) else None
+        drawn = rules(rule_id, stream, effective=effective, naming=naming, of_group=of_group, allowing=allowing)
+        written, version = draw(drawn)
         published.take(written, replace(version, effective=at + delay if effective is None else effective))
         return written
     rule_id = draw(st.sampled_from(known))
@@ -303,6 +318,7 @@ def case_file(history: History, differences: Iterable[str]) -> str:
         written = {
             name: _written(result_kind(measures[name], stream) if name in measures else _KINDS[type(value)], value)
             for name, value in values.items()
+            if name != ALLOWED_BY or value is not None
         }
         row = {"rule_id": rule_id, "rule_version": Number(version), "event_id": event_id}
         if not by_name[rule_id, version].by_verdict:  # else the values are those of the announcement (S9.1)

@@ -465,14 +465,17 @@ class _World:
             return
         of_stream = (each.version for each in self._known.values() if each.written["stream"] == stream.name)
         named = [version for version in of_stream if version is not None]
-        naming = tuple(version.rule_id for version in named if not version.over_alerts)
-        rule_id = "sum" if naming and stream.name == THINGS and draw(st.integers(0, 2)) == 2 else rule_id
+        alerting = tuple(version.rule_id for version in named if not version.allows)
+        naming = tuple(version.rule_id for version in named if not (version.over_alerts or version.allows))
+        if naming and stream.name == THINGS:
+            rule_id = draw(st.sampled_from((rule_id, rule_id, "sum", "trust")))
         naming = (*naming, "tag:a", "tag:b") if rule_id == "sum" else ()
-        of_group = draw(st.sampled_from(named)).group_by if named and (naming or draw(st.booleans())) else None
-        stepped = overs == _WIDE and not naming and draw(st.booleans())
-        written, version = draw(
-            rules(rule_id, stream, effective=effective, overs=overs, stepped=stepped, naming=naming, of_group=of_group)
-        )
+        allowing = (*alerting, "tag:a", "*") if rule_id == "trust" else ()
+        is_beside = bool(named) and (bool(naming or allowing) or draw(st.booleans()))
+        of_group = draw(st.sampled_from(named)).group_by if is_beside else None
+        stepped = overs == _WIDE and not (naming or allowing) and draw(st.booleans())
+        looking = {"naming": naming, "allowing": allowing, "of_group": of_group}
+        written, version = draw(rules(rule_id, stream, effective=effective, overs=overs, stepped=stepped, **looking))
         # one of another rule is one that the job can have
         if of_group is None and self._keys and draw(st.sampled_from((True, True, False))):
             group_by = [name for name in version.group_by if name not in stream.entities]

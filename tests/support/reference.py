@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONG_AGO = -(2**62)
+ALLOWED_BY = "allowed_by"  # beside the measures of a violation, the allow rule that silences it
 NOT_YET = 2**62  # of a version that waits
 IN_THE_END = 2**62  # a clock by which everything is due
 OVERFLOW = object()  # a sum that its type cannot hold
@@ -82,6 +83,7 @@ class Version:
     computed: dict[str, Callable[[Event], Any]] = field(default_factory=dict)
     score: int | None = None
     tags: tuple[str, ...] = ()
+    allows: tuple[str, ...] = ()  # of an allow rule the rules and tags whose alerts it silences
     shadow: bool = False
     named: tuple[Version, ...] = ()  # where it is known, what reaches back further because of it
 
@@ -185,10 +187,29 @@ def evaluations(
             version = applicable(versions, rule_id, event[setting.event_time])
             if version is None or not judges(version, event) or not is_due(setting, version, event, clock):
                 continue
+            if version.allows:
+                continue
             holds, measures = verdict(version, event)
             holds = holds and not is_followed(setting, version, event, known)
-            found[rule_id, version.version, event[setting.event_id]] = holds, measures
+            others = [applicable(versions, each, event[setting.event_time]) for each in rule_ids]
+            silent = [other for other in others if other is not None and judges(other, event)]
+            by = allowed_by(version, silent, lambda other, e=event: verdict(other, e)[0]) if holds else None
+            found[rule_id, version.version, event[setting.event_id]] = holds, {**measures, ALLOWED_BY: by}
     return found
+
+
+def allowed_by(version: Version, others: Iterable[Version], holds: Callable[[Version], bool]) -> str | None:
+    """The allow rule that silences a violation of a version (S24.2). others: what applies at its event, and is
+    evaluated there; holds: whether one of these does."""
+    silent = (other for other in others if can_allow(other, version) and (version.shadow or not other.shadow))
+    return min((other.rule_id for other in silent if holds(other)), default=None)
+
+
+def can_allow(version: Version, other: Version, names: Iterable[str] | None = None) -> bool:
+    """Whether a version silences alerts of another one where it holds (S24.1). names: by these of what it names."""
+    named = version.allows if names is None else names
+    is_named = any(name in ("*", other.rule_id, *(f"tag:{tag}" for tag in other.tags)) for name in named)
+    return is_named and other.group_by == version.group_by and other.rule_id != version.rule_id and not other.allows
 
 
 def as_then(
@@ -236,6 +257,7 @@ def counts(version: Version, names: Iterable[str], other: Version) -> bool:
     """Whether a version may count violations of another one under these names (S23.1)."""
     is_named = any(name in (other.rule_id, *(f"tag:{tag}" for tag in other.tags)) for name in names)
     fits = other.group_by == version.group_by and other.rule_id != version.rule_id
+    fits = fits and not other.allows
     return is_named and fits and not other.over_alerts and not other.has_resolution and other.unless is None
 
 
@@ -244,10 +266,13 @@ def is_refused(version: Version, newest: Mapping[str, Version]) -> bool:
     others = [other for other in newest.values() if other.rule_id != version.rule_id]
 
     def misnames(naming: Version, name: str, function: str, other: Version | None) -> bool:
+        if function == ALLOWED_BY:
+            return other is None or not can_allow(naming, other, [name])
         return other is None or not counts(naming, [name], other) or (function == "sum" and other.score is None)
 
     def named(naming: Version) -> list[tuple[str, str]]:
         every = ((name, measure.function) for measure in naming.measures.values() for name in measure.over_alerts)
+        every = [*every, *((name, ALLOWED_BY) for name in naming.allows if name != "*")]
         return [(name, function) for name, function in every if not name.startswith("tag:")]
 
     known = {other.rule_id: other for other in others}
@@ -554,9 +579,8 @@ def _judged_times(version: Version, known: list[Version], settled: int) -> list[
 
 
 def named_by(version: Version, versions: list[Version]) -> tuple[Version, ...]:
-    """The versions that a version counts, of those that events of its windows can see (S23.4)."""
-    if not version.over_alerts:
-        return ()
+    """The versions that a version counts, or that can silence it, of those that events of its windows can see (S23.4,
+    S24.4)."""
     names = [name for measure in version.measures.values() for name in measure.over_alerts]
     begin = LONG_AGO if version.effective == NOT_YET else version.effective - own_reach(version)
 
@@ -564,7 +588,10 @@ def named_by(version: Version, versions: list[Version]) -> tuple[Version, ...]:
         at = begin if other.effective == NOT_YET else max(begin, other.effective)
         return not is_replaced(other, versions, at)
 
-    return tuple(other for other in versions if counts(version, names, other) and is_seen(other))
+    def matters(other: Version) -> bool:
+        return counts(version, names, other) or can_allow(other, version)
+
+    return tuple(other for other in versions if matters(other) and is_seen(other))
 
 
 def is_replaced(version: Version, versions: list[Version], settled: int) -> bool:
@@ -576,7 +603,9 @@ def is_replaced(version: Version, versions: list[Version], settled: int) -> bool
 
 def reach_of(version: Version) -> int:
     """How long before an event those may lie that the version depends on."""
-    return own_reach(version) + max((own_reach(other) for other in version.named), default=0) + version.within
+    counted = max((own_reach(other) for other in version.named if not other.allows), default=0)
+    allowing = max((own_reach(other) for other in version.named if other.allows), default=0)
+    return max(own_reach(version) + counted, allowing) + version.within
 
 
 def own_reach(version: Version) -> int:

@@ -92,6 +92,12 @@ class Part:
                 written[key] = self.mark + written[key]
         if "tags" in written:
             written["tags"] = [self.mark + tag for tag in written["tags"]]
+        if "allows" in written:
+            named = [name.rpartition(":") for name in written["allows"]]
+            # for all: it holds at the case's events alone
+            written["allows"] = [
+                name if name == "*" else f"{tag}{colon}{self.mark}{name}" for tag, colon, name in named
+            ]
         for measure in (written.get("measures") or {}).values():
             if isinstance(measure, dict) and "over_alerts" in measure:
                 named = [name.rpartition(":") for name in measure["over_alerts"]]

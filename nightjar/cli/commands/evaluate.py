@@ -116,6 +116,7 @@ def _summary(truth: "Truth") -> dict[str, object]:
             }
             for verdict in truth.verdicts
         ],
+        "allow_rules": [{"rule_id": rule_id, "silenced": count} for rule_id, count in truth.silenced.items()],
     }
 
 
@@ -125,7 +126,10 @@ def _shown(truth: "Truth", title: str, bad: int) -> "RecordTable":
 
     duplicates = f", including {counted(truth.duplicates, 'duplicate')}" if truth.duplicates else ""
     left_out = f"; {counted(bad, 'bad line')} left out" if bad else ""
-    caption = f"{counted(truth.events, 'event')}{duplicates}{left_out}"
+    silenced = "".join(
+        f"; {counted(count, 'alert')} silenced by {rule_id}" for rule_id, count in truth.silenced.items()
+    )
+    caption = f"{counted(truth.events, 'event')}{duplicates}{left_out}{silenced}"
     table = RecordTable("rule", number("evaluated"), number("violations"), title=title, caption=caption)
     for verdict in truth.verdicts:
         table.add_row(verdict.version.rule.id, f"{verdict.evaluated:,}", f"{verdict.violations:,}")

@@ -65,6 +65,7 @@ def _as_json(found: "Explanation") -> dict[str, Any]:
             "night": status.night,
             "muted": status.muted,
             "muted_by": status.muted_by,
+            "allowed_by": status.allowed_by,
             "confirmed": status.confirmed,
             "judged_by": status.judged_by,
             "headline": status.headline,

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightjar.rules.absence import DUE
+from nightjar.rules.allowing import MEMBER
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.engine.columns import FEW, logical
+from nightjar.rules.engine.evaluation import Allowed
 from nightjar.rules.engine.measures import Values
 from nightjar.rules.engine.plan import Aggregate, CompiledRule
 from nightjar.rules.engine.store import EventStore
@@ -89,11 +91,18 @@ def described_groups(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
 class Described:
     """The text columns (string or large_string) of one rule at some of the evaluated rows.
 
-    rows: store rows; at: the positions of the same rows in the arrays of `values`.
+    rows: store rows; at: the positions of the same rows in the arrays of `values` and `allowed`, which says whose
+    alerts allow rules silence. silenced: which these are (bool), None where there are none.
     """
 
     def __init__(
-        self, store: EventStore, compiled: CompiledRule, values: Mapping[str, Values], rows: Int64Array, at: Int64Array
+        self,
+        store: EventStore,
+        compiled: CompiledRule,
+        values: Mapping[str, Values],
+        rows: Int64Array,
+        at: Int64Array,
+        allowed: Allowed | None = None,
     ) -> None:
         self._store = store
         self._compiled = compiled
@@ -106,6 +115,11 @@ class Described:
             due = logical(store.times[rows] + compiled.rule.unless.within, None, FieldType(Kind.TIMESTAMP))
             self._measures[DUE] = jsonable(due, FieldType(Kind.TIMESTAMP))
         self.measures = json_objects(self._measures, len(rows))
+        self.silenced: pa.Array | None = None
+        if allowed is not None:
+            by = pa.array(allowed.at(at), pa.string())
+            self.measures = _with_allowed(self.measures, by)
+            self.silenced = by.is_valid()
         self.group = described_groups({name: self._field(name) for name in compiled.rule.group_by}, len(rows))
         self.event_id = store.array(store.stream.event_id, rows)
 
@@ -156,6 +170,16 @@ class Described:
             return pa.array(["null" if v is None else _cell(v)[:most] for v in values.to_pylist()], pa.string())
         texts = pl.Series(values).cast(pl.String)
         return arrow((texts if most is None else texts.str.head(most)).fill_null("null"))
+
+
+def _with_allowed(measures: pa.Array, by: pa.Array) -> pa.Array:
+    """Measures as JSON, with the allow rule where there is one. by: its id, which needs no escaping, or NULL."""
+    measures, by = measures.cast(pa.large_string()), by.cast(pa.large_string())
+    open_ended = pc.utf8_slice_codeunits(measures, 0, -1)
+    comma = pc.if_else(pc.equal(open_ended, "{"), "", ",").cast(pa.large_string())
+    opening, closing, nothing = (pa.scalar(text, pa.large_string()) for text in (f'{MEMBER}"', '"}', ""))
+    member = pc.binary_join_element_wise(open_ended, comma, opening, by, closing, nothing)
+    return pc.coalesce(member, measures)
 
 
 def _cell(value: str | int) -> str:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.alert_schema import ALERT_SCHEMA
+from nightjar.rules.allowing import allowed_by
 from nightjar.rules.engine.alert_columns import Described
 from nightjar.rules.engine.columns import table_of
 from nightjar.rules.engine.evaluation import RuleResult
@@ -149,7 +150,8 @@ def _alerts(store: EventStore, ledger: Ledger, result: RuleResult, base: int) ->
     """The new alerts and revisions of one rule version."""
     subject, rule = _subject(result), result.compiled.rule
     rows = result.rows[result.violated]
-    described = Described(store, result.compiled, result.values, rows, result.violated)
+    described = Described(store, result.compiled, result.values, rows, result.violated, result.allowed)
+    silenced = described.silenced
     texts = {"group": described.group, "measures": described.measures, "text": described.text()}
     revisions = np.ones(len(rows), np.int64)
     old = np.flatnonzero(rows < base)
@@ -161,10 +163,10 @@ def _alerts(store: EventStore, ledger: Ledger, result: RuleResult, base: int) ->
             if last is not None:
                 revisions[at] = last.revision + 1
                 content = {name: column[at].as_py() for name, column in texts.items()} | constant
-                by_values = rule.revisions is Revisions.VALUES
-                changed[at] = last.retracted or (by_values and ledger.content(last.entry) != content)
+                changed[at] = last.retracted or _differs(rule.revisions, ledger.content(last.entry), content)
         rows, revisions = rows[changed], revisions[changed]
         texts = {name: column.filter(pa.array(changed)) for name, column in texts.items()}
+        silenced = None if silenced is None else silenced.filter(pa.array(changed))
     columns = {
         "event_id": store.array(store.stream.event_id, rows),
         "event_time": store.array(store.stream.event_time, rows),
@@ -172,7 +174,16 @@ def _alerts(store: EventStore, ledger: Ledger, result: RuleResult, base: int) ->
         **result.compiled.in_common(len(rows)),
         **texts,
     }
+    if silenced is not None:
+        columns["muted"] = silenced
     return Announcements(rows, table_of(columns, LEDGER_SCHEMA))
+
+
+def _differs(revisions: Revisions, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether a change of an alert's content is announced (CONTENT)."""
+    if revisions is Revisions.VALUES:
+        return before != now
+    return allowed_by(before["measures"]) != allowed_by(now["measures"])
 
 
 def alerts_table(store: EventStore, announcements: Announcements) -> pa.Table:

@@ -29,6 +29,21 @@ class Overflow:
 
 
 @dataclass(frozen=True)
+class Allowed:
+    """Which allow rules silence the alerts of one version at the evaluated rows (S24).
+
+    rule_ids: some; by: of each row the place of one among these, -1 where no alert is silenced.
+    """
+
+    rule_ids: tuple[str, ...]
+    by: Int64Array
+
+    def at(self, places: Int64Array) -> list[str | None]:
+        """The id of the allow rule at some of the rows."""
+        return [self.rule_ids[by] if by >= 0 else None for by in self.by[places].tolist()]
+
+
+@dataclass(frozen=True)
 class RuleResult:
     """One version of a rule at the rows that it applies to."""
 
@@ -42,6 +57,8 @@ class RuleResult:
     values: dict[str, Values]
     """Each measure at all rows."""
     overflows: list[Overflow]
+    allowed: Allowed | None = None
+    """None where no alert is silenced."""
 
     @property
     def seen(self) -> Int64Array:
@@ -69,6 +86,32 @@ class ProgramResults(Sequence[RuleResult]):
         self.rows = rows  # the store rows that were evaluated
         self._program, self._where = program, where
         self._values, self._conditions, self._marks = values, conditions, marks
+        self._holding: Mapping[tuple[str, int], Mask] = {}
+        self._silencers: Mapping[tuple[str, int], tuple[tuple[str, int], ...]] = {}
+        self._failing: list[RuleResult] = []
+
+    def allow(
+        self,
+        holding: Mapping[tuple[str, int], Mask],
+        silencers: Mapping[tuple[str, int], tuple[tuple[str, int], ...]],
+        failing: list[RuleResult],
+    ) -> None:
+        """Let allow rules silence alerts.
+
+        holding: at which of the rows they hold; silencers: those of each version; failing: those with a measure out of
+        range somewhere.
+        """
+        self._holding, self._silencers, self._failing = holding, silencers, failing
+
+    def _allowed(self, key: tuple[str, int], violated: Int64Array) -> Allowed | None:
+        """Which allow rules silence the alerts of a version at the rows where it is violated."""
+        holding = [other for other in self._silencers.get(key, ()) if other in self._holding]
+        if not holding or not len(violated):
+            return None
+        by = np.full(len(self.rows), -1)
+        for place, other in reversed([*enumerate(holding)]):
+            by[violated[self._holding[other][violated] != 0]] = place
+        return Allowed(tuple(rule_id for rule_id, _ in holding), by) if (by >= 0).any() else None
 
     def wait(self, timeline: Timeline, masks: Masks, runs: Runs, clock: int, settled: int) -> None:
         """Leave out the rows where it is not yet known what follows, or has been settled, and the violations where
@@ -102,14 +145,16 @@ class ProgramResults(Sequence[RuleResult]):
         seen = self._marks[compiled.seen]
         if at in self._where:
             seen = seen & self._where[at]
-        places = self._program.places
-        values = {name: self._values[places[measure]] for name, measure in compiled.measures.items()}
+        numbers = self._program.places
+        values = {name: self._values[numbers[measure]] for name, measure in compiled.measures.items()}
         overflows = []
         if self._values.overflown:
             overflows = [Overflow(name, int(row)) for name, v in values.items() for row in v.overflow if seen[row]]
         violated = self._conditions[at] & seen if at in self._conditions else np.zeros(len(seen), np.uint8)
         violated[[overflow.at for overflow in overflows]] = 0
-        return RuleResult(compiled, self.rows, seen, violated.nonzero()[0], values, overflows)
+        places = violated.nonzero()[0]
+        allowed = self._allowed(compiled.version.key, places) if self._holding else None
+        return RuleResult(compiled, self.rows, seen, places, values, overflows, allowed)
 
     @property
     def violated(self) -> list[RuleResult]:
@@ -119,8 +164,9 @@ class ProgramResults(Sequence[RuleResult]):
 
     @property
     def overflown(self) -> list[RuleResult]:
-        """The versions with a measure out of range somewhere."""
-        return [result for result in self if result.overflows] if self._values.overflown else []
+        """The versions with a measure out of range somewhere, and such allow rules."""
+        own = [result for result in self if result.overflows] if self._values.overflown else []
+        return own + self._failing
 
 
 def evaluate(
@@ -145,7 +191,25 @@ def evaluate(
         violated = partial(_violated, timeline, masks, plan, program)
         after = resets.after_violations(timeline, masks, program.rules[0], runs, violated)
         found.append(at_rows(timeline, masks, program, runs, applicable, after))
+    if plan.allowing is not None and plan.silencers:
+        _allow(found, plan.silencers, evaluate(timeline, masks, plan.allowing, runs))
     return found
+
+
+def _allow(
+    found: list[ProgramResults],
+    silencers: Mapping[tuple[str, int], tuple[tuple[str, int], ...]],
+    allowing: list[ProgramResults],
+) -> None:
+    """Let allow rules silence alerts (S24). found: all that is evaluated; allowing: these rules at the same rows."""
+    holding: dict[tuple[str, int], Mask] = {}
+    for result in (result for program in allowing for result in program.violated):
+        held = holding[result.compiled.version.key] = np.zeros(len(result.rows), np.uint8)
+        held[result.violated] = 1
+    failing = [result for program in allowing for result in program.overflown]
+    for program in found:
+        program.allow(holding, silencers, failing)
+        failing = []  # each is reported once
 
 
 def at_rows(

@@ -4,6 +4,8 @@ How it works: the alerts of one rule version, group and UTC date are a chain in 
 it mutes those within `mute` after it, the next one is unmuted again, and so on. Adding or removing an alert changes
 those that follow, up to the next one that is unmuted before and after; only these are examined.
 
+An alert that an allow rule silences (S24) is muted as it comes, and in no chain.
+
 What it does not do: look at events. A chain holds the alerts that are not retracted, so it outlives their events, and
 is restored from announcements alone.
 """
@@ -17,13 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from nightjar.rules.allowing import MEMBER
 from nightjar.rules.durations import MICROSECONDS
 from nightjar.rules.engine.kernels.texts import hash_bytes
 from nightjar.rules.timestamps import from_microseconds, microseconds
 
 _DAY = MICROSECONDS["d"]
-_READ = ["rule_id", "rule_version", "group", "event_id", "event_time", "mute", "revision", "retracted", "muted"]
+_READ = ["rule_id", "rule_version", "group", "event_id", "event_time", "mute", "revision", "muted"]
 # Above this many, sorting a chain is faster than inserting one by one.
 _MANY = 16
 # With fewer alerts than this it is not worth searching for alerts to drop.
@@ -126,7 +130,7 @@ class Muting:
 
     def __init__(self) -> None:
         self._chains: dict[Name, Chain] = {}
-        # of each announced alert its revision, whether it is retracted, and whether it is announced as muted
+        # of each announced alert its revision, whether it is retracted or silenced, and whether announced as muted
         self._announced: dict[Name, dict[Place, tuple[int, bool, bool]]] = {}
         self._owed: set[tuple[Name, Place]] = set()
         self._count = 0
@@ -141,9 +145,9 @@ class Muting:
     ) -> tuple[pa.Array, list[Flip]]:
         """Take new announcements (LEDGER_SCHEMA).
 
-        Returns which of them are muted (the `muted` of retractions is kept), and which other alerts at events from
-        `settled` (µs) on have to be announced again, because they have become muted or unmuted. waits: how long before
-        `settled` (µs) those of some rule versions are still announced.
+        Returns which of them are muted (the `muted` of retractions and of silenced ones is kept), and which other
+        alerts at events from `settled` (µs) on have to be announced again, because they have become muted or unmuted.
+        waits: how long before `settled` (µs) those of some rule versions are still announced.
         """
         flags: list[bool] = table.column("muted").to_pylist()
         made = _alerts(table)
@@ -151,21 +155,21 @@ class Muting:
         going: dict[Name, set[Place]] = {}
         for each in made:
             chain = self._chains.setdefault(each.chain, Chain(each.mute))
-            if each.retracted != chain.holds(each.place):
+            if each.gone != chain.holds(each.place):
                 continue
-            (going if each.retracted else coming).setdefault(each.chain, set()).add(each.place)
+            (going if each.gone else coming).setdefault(each.chain, set()).add(each.place)
         for name in {**coming, **going}:
             changed = self._chains[name].change(coming.get(name, ()), going.get(name, ()))
             self._owed.update((name, place) for place in changed)
         for each in made:
-            if not each.retracted:
+            if not each.gone:
                 flags[each.row] = self._chains[each.chain].muted(each.place)
-            self._announce(each.chain, each.place, each.revision, retracted=each.retracted, muted=flags[each.row])
+            self._announce(each.chain, each.place, each.revision, gone=each.gone, muted=flags[each.row])
         flips = [
             Flip(name, place, not muted)
             for name, place in sorted(self._owed)
-            for _, retracted, muted in (self._announced[name][place],)
-            if not retracted
+            for _, gone, muted in (self._announced[name][place],)
+            if not gone
             and muted != self._chains[name].muted(place)
             and place.time >= settled - waits.get((name.rule_id, name.rule_version), 0)
         ]
@@ -174,7 +178,7 @@ class Muting:
 
     def announced(self, flip: Flip, revision: int) -> None:
         """Record that the flip is announced as this revision. `take` returns those that are not announced again."""
-        self._announce(flip.chain, flip.place, revision, retracted=False, muted=flip.muted)
+        self._announce(flip.chain, flip.place, revision, gone=False, muted=flip.muted)
 
     def restore(self, table: pa.Table) -> None:
         """Take announcements (LEDGER_SCHEMA) of an earlier engine, in any order: the highest revision counts."""
@@ -182,7 +186,7 @@ class Muting:
         for each in _alerts(table):
             known = self._announced.get(each.chain, {}).get(each.place)
             if known is None or known[0] < each.revision:
-                self._announce(each.chain, each.place, each.revision, retracted=each.retracted, muted=each.muted)
+                self._announce(each.chain, each.place, each.revision, gone=each.gone, muted=each.muted)
                 mutes[each.chain] = each.mute
         for name, mute in mutes.items():
             unretracted = {place: muted for place, (_, gone, muted) in self._announced[name].items() if not gone}
@@ -220,14 +224,14 @@ class Muting:
                 "rule_version": name.rule_version,
                 "group": name.group,
                 "revision": revision,
-                "retracted": retracted,
+                "retracted": gone,
                 "muted": muted,
                 "mute": self._chains[name].mute,
             }
             for name, alerts in self._announced.items()
-            for place, (revision, retracted, muted) in alerts.items()
+            for place, (revision, gone, muted) in alerts.items()
             if place.time < settled
-            and not retracted
+            and not gone
             and not muted
             and self._counts(name, place, settled)
             and (name, place) not in others
@@ -237,10 +241,10 @@ class Muting:
     def _counts(self, name: Name, place: Place, settled: int) -> bool:
         return place.time + self._chains[name].mute >= settled
 
-    def _announce(self, name: Name, place: Place, revision: int, *, retracted: bool, muted: bool) -> None:
+    def _announce(self, name: Name, place: Place, revision: int, *, gone: bool, muted: bool) -> None:
         alerts = self._announced.setdefault(name, {})
         self._count += place not in alerts
-        alerts[place] = revision, retracted, muted
+        alerts[place] = revision, gone, muted
 
 
 class _Made(NamedTuple):
@@ -251,7 +255,8 @@ class _Made(NamedTuple):
     place: Place
     mute: int
     revision: int
-    retracted: bool
+    gone: bool
+    """Whether it is retracted or silenced, and so in no chain."""
     muted: bool
 
 
@@ -259,21 +264,29 @@ def _alerts(table: pa.Table) -> list[_Made]:
     """The announcements of rules with `mute` in a table (LEDGER_SCHEMA)."""
     rows = np.flatnonzero(table.column("mute").to_numpy())
     found = []
-    for row, entry in zip(rows.tolist(), table.take(pa.array(rows)).select(_READ).to_pylist(), strict=True):
+    made = table.take(pa.array(rows))
+    gone = pc.or_(made.column("retracted"), is_silenced(made.column("measures"))).to_pylist()
+    for row, is_gone, entry in zip(rows.tolist(), gone, made.select(_READ).to_pylist(), strict=True):
         time = microseconds(entry["event_time"])
         chain = Name(entry["rule_id"], entry["rule_version"], entry["group"], time // _DAY)
         place = place_of(time, entry["event_id"])
-        found.append(_Made(row, chain, place, entry["mute"], entry["revision"], entry["retracted"], entry["muted"]))
+        found.append(_Made(row, chain, place, entry["mute"], entry["revision"], is_gone, entry["muted"]))
     return found
+
+
+def is_silenced(measures: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Of which alerts an allow rule silences: bool. measures: theirs, as JSON."""
+    return pc.match_substring(measures, MEMBER)
 
 
 def muted_among(alerts: pa.Table, mutes: Mapping[tuple[str, int], int]) -> pa.Array:
     """Which of all alerts of whole dates are muted: bool, one per row.
 
     alerts: rule_id, rule_version, group, event_id and event_time (timestamp[us, UTC]), each alert once. mutes: `mute`
-    (µs) by rule id and version; others are not muted.
+    (µs) by rule id and version; others are not muted, but for what allow rules silence (by `measures`, JSON).
     """
-    muted = np.zeros(alerts.num_rows, np.bool_)
+    muted = is_silenced(alerts.column("measures")).to_numpy().astype(np.bool_)
+    silenced = muted.copy()
     chains: dict[Name, dict[Place, int]] = {}
     columns: Iterable[tuple[Any, ...]] = zip(
         *(alerts.column(name).to_pylist() for name in ("rule_id", "rule_version", "group", "event_id")),
@@ -281,7 +294,7 @@ def muted_among(alerts: pa.Table, mutes: Mapping[tuple[str, int], int]) -> pa.Ar
         strict=True,
     )
     for row, (rule_id, version, group, event_id, time) in enumerate(columns if mutes else ()):
-        if (rule_id, version) in mutes:
+        if (rule_id, version) in mutes and not silenced[row]:
             name = Name(rule_id, version, group, time // _DAY)
             chains.setdefault(name, {})[place_of(time, event_id)] = row
     for name, places in chains.items():

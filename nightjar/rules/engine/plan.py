@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from nightjar.rules.allowing import allows_alerts, can_allow
 from nightjar.rules.calendars import UTC, Calendar
 from nightjar.rules.computed import in_order
 from nightjar.rules.engine.columns import FEW
@@ -334,6 +335,8 @@ class GroupPlan:
     """What these need, and the widest window over each, in µs."""
     looked_at: GroupPlan | None = None
     """The versions whose violations its rules count."""
+    allowing: GroupPlan | None = None
+    """The allow rules that can silence alerts of its rules (S24)."""
     _programs: dict[tuple[tuple[str, int], ...], tuple[Program, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -353,8 +356,24 @@ class GroupPlan:
     def marks(self) -> set[MaskKey]:
         """The marks that its rules look at."""
         found = {fold.mask for fold in self.folds}
-        found |= self.looked_at.marks if self.looked_at else set()
+        for others in self.others:
+            found |= others.marks
         return found.union(*(compiled.marks for compiled in self.compiled.values()))
+
+    @property
+    def others(self) -> list[GroupPlan]:
+        """The plans of the versions that its own depend on."""
+        return [plan for plan in (self.looked_at, self.allowing) if plan is not None]
+
+    @cached_property
+    def silencers(self) -> dict[tuple[str, int], tuple[tuple[str, int], ...]]:
+        """By version, the allow rules' versions that can silence its alerts, in the order of S24.2."""
+        allowing = sorted(self.allowing.compiled.items()) if self.allowing else ()
+        found = {
+            key: tuple(other for other, rule in allowing if allows_alerts(rule.rule, compiled.rule))
+            for key, compiled in self.compiled.items()
+        }
+        return {key: others for key, others in found.items() if others}
 
     @cached_property
     def violations(self) -> dict[tuple[str, int], str]:
@@ -378,7 +397,7 @@ class GroupPlan:
     @cached_property
     def nested(self) -> NestedConditions | None:
         """The conditions that look at measures; None if there are none."""
-        every = [*self.compiled.values(), *(self.looked_at.compiled.values() if self.looked_at else ())]
+        every = [*self.compiled.values(), *(each for plan in self.others for each in plan.compiled.values())]
         found = {each.text: each for compiled in every for each in compiled.nested}
         return NestedConditions(found.values()) if found else None
 
@@ -401,7 +420,7 @@ class GroupPlan:
     def fields(self) -> set[str]:
         """The fields that its aggregates read."""
         found = {a.field for a in self.aggregates if a.field is not None and not a.function.spec.takes_rows}
-        return found | (self.looked_at.fields if self.looked_at else set())
+        return found.union(*(plan.fields for plan in self.others))
 
 
 @dataclass(frozen=True)
@@ -418,7 +437,7 @@ class Plan:
     @property
     def compiled(self) -> dict[tuple[str, int], CompiledRule]:
         """All its rule versions."""
-        plans = [*(group.looked_at for group in self.groups if group.looked_at), *self.groups]
+        plans = [*(plan for group in self.groups for plan in group.others), *self.groups]
         return {key: compiled for plan in plans for key, compiled in plan.compiled.items()}
 
     @cached_property
@@ -476,9 +495,12 @@ def compile_plan(
         except RuleError as refusal:
             if version.rule.state is not State.PAUSED:
                 unfit[version.key] = str(refusal)
-    looked_at = {key: _looked_at(key, live, stream, since, compiled, known) for key in wanted}
-    groups = tuple(_group_plan(key, live, found, compiled, looked_at[key]) for key in sorted(wanted))
-    others = (rule for plan in looked_at.values() if plan for rule in plan.compiled.values())
+    looked_at, allowing = (
+        {key: _others(key, live, stream, since, compiled, known, depends) for key in wanted}
+        for depends in (counted, _is_allowed)
+    )
+    groups = tuple(_group_plan(key, live, found, compiled, looked_at[key], allowing[key]) for key in sorted(wanted))
+    others = (rule for group in groups for plan in group.others for rule in plan.compiled.values())
     return Plan(groups, _predicates(groups, [*compiled.values(), *others]), unfit | ungrouped)
 
 
@@ -490,27 +512,35 @@ def _compiled(
     return before if before and before.version == version else _compile(version, stream)
 
 
-def _looked_at(
+def _is_allowed(rule: Rule, other: Rule) -> bool:
+    """Whether the other one is an allow rule that can silence alerts of the rule."""
+    return can_allow(other, rule)
+
+
+def _others(
     key: PlanKey,
     live: Mapping[str, tuple[RuleVersion, ...]],
     stream: Stream,
     since: int | None,
     compiled: Mapping[tuple[str, int], CompiledRule],
     known: Mapping[tuple[str, int], CompiledRule] | None,
+    depends: Callable[[Rule, Rule], bool],
 ) -> GroupPlan | None:
-    """The plan of the versions whose violations rules of a key count; None if there are none.
+    """The plan of the versions that rules of a key depend on in one way; None if there are none.
 
-    compiled: these rules.
+    compiled: these rules; depends: whether a rule depends on another one.
     """
     found: dict[str, dict[int, RuleVersion]] = {}
     counts: dict[tuple[str, int], CompiledRule] = {}
     for version in (each for versions in live.values() for each in versions):
         if PlanKey.of(version.rule) != key or version.key not in compiled or not version.rule.state.is_evaluated:
             continue
-        for rule_id, versions in named_by(version, since).items():
+        for rule_id, versions in named_by(version, since).items() if version.named else ():
+            if not any(depends(version.rule, other.rule) for other in versions):
+                continue
             found.setdefault(rule_id, {}).update((other.version, other) for other in versions)
             for other in versions:
-                if other.rule.state.is_evaluated and counted(version.rule, other.rule) and other.key not in counts:
+                if other.rule.state.is_evaluated and depends(version.rule, other.rule) and other.key not in counts:
                     try:
                         counts[other.key] = compiled.get(other.key) or _compiled(other, stream, known)
                     except RuleError:
@@ -548,6 +578,7 @@ def _group_plan(
     found: Container[tuple[str, int]],
     compiled: Mapping[tuple[str, int], CompiledRule],
     looked_at: GroupPlan | None,
+    allowing: GroupPlan | None,
 ) -> GroupPlan:
     """The plan of one key. live, found: see `_live_versions`; compiled: of this one and others, also what is paused."""
     versions = {
@@ -563,7 +594,8 @@ def _group_plan(
         if PlanKey.of(v.rule) == key and v.key in found and v.rule.state is not State.RETIRED
     ]
     fit = [compiled[v.key] for v in kept if v.key in compiled]
-    running = {each.version.key: each for each in fit if each.rule.state is not State.PAUSED}
+    # an allow rule is evaluated for those whose alerts it silences, and has none itself
+    running = {each.version.key: each for each in fit if each.rule.state is not State.PAUSED and not each.rule.allows}
     return GroupPlan(
         key,
         versions,
@@ -575,6 +607,7 @@ def _group_plan(
         kept=max((widest(v) + waits_for(v.rule) for v in kept), default=0),
         folds=_folds(fit),
         looked_at=looked_at,
+        allowing=allowing,
     )
 
 
