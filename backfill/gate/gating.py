@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from nightjar.backfill.gate.checking import Checks, EvaluationChecks, SuiteSplit
 from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.staging import EVALUATED, OUTCOMES, staged_files
 from nightjar.expectations import docs
+from nightjar.expectations.drift import compared_days, drift, drift_suite, numbers
 from nightjar.expectations.findings import Checked, by_severity
 from nightjar.expectations.gate import check, refuse
 from nightjar.expectations.measured import COUNTS, Measured, detailed, kinds, measured, summed
@@ -34,7 +36,7 @@ from nightjar.expectations.suites import (
 )
 from nightjar.lake import delta
 from nightjar.lake.scanning import scan
-from nightjar.lake.tables import events_table
+from nightjar.lake.tables import Table, events_table
 from nightjar.rules.masking import names_by_stream
 from nightjar.rules.streams import Stream
 from nightjar.storage.paths import AnyPath, local_copy, spark_name
@@ -79,6 +81,27 @@ def _of_records(
     kafka = run.config.lake.kafka.python
     missing = gaps(scan(run.root, table, version), records, stream, run.request.day, kafka)
     yield offsets_suite(stream.name), measured(offsets_suite(stream.name), missing)
+    yield drift_suite(stream.name), measured(drift_suite(stream.name), _drift(run, stream))
+
+
+def _drift(run: RunContext, stream: Stream) -> pl.DataFrame:
+    """How the day's records of a stream differ from earlier ones."""
+    table, version = events_table(stream), run.version(events_table(stream))
+
+    columns = ["rejected", *stream.fields]
+    counts = delta.counts_by_day(run.root, table, version, columns, compared_days(run.request.day))
+    return drift(stream, run.request.day, counts, means_of(run.root, table, version, stream))
+
+
+def means_of(root: AnyPath, table: Table, version: int, stream: Stream) -> Callable[[list[date]], pl.DataFrame]:
+    """The means that `drift` asks for."""
+
+    def means(days: list[date]) -> pl.DataFrame:
+        rows = scan(root, table, version).filter(pl.col("arrival_date").is_in(days), pl.col("rejected").is_null())
+        of = [pl.col(name).cast(pl.Float64).mean() for name in numbers(stream)]
+        return rows.group_by("arrival_date").agg(of).collect(engine="streaming")
+
+    return means
 
 
 def _repair(of_records: Iterable[Checked], request: RunRequest) -> str:

@@ -193,6 +193,25 @@ def spans_by_day(root: AnyPath, table: Table, column: str) -> dict[date, tuple[i
     return {day: None if low is None or high is None else (low, high) for day, low, high in days.iter_rows()}
 
 
+def counts_by_day(root: AnyPath, table: Table, at: int, columns: Sequence[str], days: Sequence[date]) -> pl.DataFrame:
+    """What the log says of the rows of some arrival dates in the version `at`: `arrival_date`, `rows`, and for each
+    column how many of them are NULL (NULL if the log does not say)."""
+    found = pl.DataFrame(pa.table(opened(root, table, at).get_add_actions(flatten=True)))
+    if not found.height:
+        return pl.DataFrame(schema={"arrival_date": pl.Date, **dict.fromkeys(("rows", *columns), pl.Int64)})
+    nulls = {
+        name: pl.col(f"null_count.{name}") if f"null_count.{name}" in found.columns else pl.lit(None, pl.Int64)
+        for name in columns
+    }
+    counted = {name: pl.when(of.is_null().any()).then(None).otherwise(of.sum()) for name, of in nulls.items()}
+    return (
+        found.filter(pl.col("partition.arrival_date").is_in(days))
+        .group_by(arrival_date=pl.col("partition.arrival_date"))
+        .agg(rows=pl.col("num_records").sum(), **counted)
+        .sort("arrival_date")
+    )
+
+
 def read(session: SparkSession, root: AnyPath, table: Table, at: int | None = None) -> DataFrame:
     """The table's rows in the version `at` (None: the newest). Columns that it does not have yet are NULL.
 
