@@ -18,7 +18,7 @@ from nightjar.contracts.record_type import Row
 from nightjar.contracts.restrictions import RESTRICTION
 from nightjar.contracts.rule_status import RULE_STATUS
 from nightjar.kafka.readers import KafkaRecord, Skipped
-from nightjar.rules.allowing import allowed_by
+from nightjar.rules.allowing import ALLOWED_BY
 
 # From a fast batch to a job that has been down for hours (seconds).
 _LATENCIES = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 300, 1800)
@@ -96,7 +96,7 @@ class PublishedCounters:
     def _alert(self, row: Row, record: KafkaRecord) -> None:
         texts = (self._name(row[name]) for name in ("rule_id", "severity", "rule_state"))
         self._alerts.labels(*texts, row["kind"], row["source"], str(row["muted"]).lower()).inc()
-        allowed = allowed_by(row["measures"])
+        allowed = row["measures"].get(ALLOWED_BY)
         if allowed is not None and row["kind"] == ANNOUNCED:
             self._allowed.labels(self._name(allowed), self._name(row["rule_id"])).inc()
         is_first = row["revision"] == 1 and row["source"] == STREAM

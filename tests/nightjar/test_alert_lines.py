@@ -4,10 +4,15 @@ import json
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from nightjar.configuration.settings import Settings
 from nightjar.kafka.readers import KafkaRecord
+from nightjar.metrics.published import PublishedCounters
+from nightjar.operations.alert_tail import AlertTail
 from nightjar.terminal.alert_lines import alert_line, alert_of
 from nightjar.terminal.console import SafeConsole
+from tests.support import alert_records
 from tests.support.reports import ALERT
 
 
@@ -59,3 +64,20 @@ def test_an_alert_is_legible_at_any_width(width: int) -> None:
     assert all(len(each) <= width for each in (first, *further, last))
     terminal.width = 250
     assert "\n" not in alert_line(alert, terminal).plain
+
+
+def test_what_allow_rules_silence_is_counted() -> None:
+    """S24: by a tail that leaves out muted alerts, and by the metric; a retraction is no alert that is silenced."""
+    silenced = alert_records.alert("t1", muted=True, measures={"allowed_by": "trust"})
+    others = (alert_records.alert("t2", muted=True), alert_records.alert("t3"))
+    records = [silenced, silenced | {"kind": "retraction", "revision": 2}, *others]
+    tail = AlertTail(rule=None, unmuted=True, overflow=False, per_hour=None, masks=None)
+    shown = [each.record["event_id"] for each in tail.chosen(map(record, records)) if not isinstance(each, str)]
+    assert shown == ["t3"]
+    assert next(iter(tail.summary())) == "3 muted alerts left out, 2 of them silenced by allow rules"
+    registry = CollectorRegistry()
+    counters = PublishedCounters(Settings(), registry)
+    for each in records:
+        counters.take(record(each)._replace(topic=Settings().alerts_topic))
+    labels = {"allow_rule": "trust", "rule": silenced["rule_id"]}
+    assert registry.get_sample_value("nightjar_allowed_alerts_total", labels) == 1

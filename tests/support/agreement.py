@@ -221,6 +221,7 @@ class Agreement:
         outcome = simulate(history.case)
         records = final(outcome.alerts)
         self.counts["alerts"] += len(records)
+        self.counts["silenced"] += sum(ALLOWED_BY in record["measures"] for record in records.values())
         self.counts["revisions"] += sum(record["revision"] > 1 for record in outcome.alerts)
         got = {self._key(r): plain(self._measures[self._key(r)[:2]], stream, r["measures"]) for r in records.values()}
         yield from differing("stream", got, announced(history.versions, expected))
