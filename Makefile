@@ -29,6 +29,7 @@ UV_VERSION := $(shell $(PINS) | sed -n 's/^uv==//p')
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url
 # The installation depends on the lock and on pyproject.toml up to the tools' own tables.
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
+, := ,
 announce = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
 .PHONY: help setup lock jars test-jars check format test test-fast cluster-test compose-test demo bench docs dist dist-test clean need-java
@@ -85,10 +86,10 @@ format: setup
 	@$(BIN)/ruff format .
 
 test: need-java setup jars test-jars check
-	$(call announce,pytest: what the short tests of contracts and rules cover)
-	@$(BIN)/python -m pytest $(IN_TWO) -q -m "not kafka and not spark and not slow and not property" tests/contracts tests/rules --cov
-	$(call announce,pytest: every test; Kafka and Spark start for real)
-	@$(BIN)/python -m pytest $(IN_TWO)
+	$(call announce,pytest: the short tests of contracts and rules$(,) and what they cover)
+	@$(BIN)/python -m pytest $(IN_TWO) -q -m covering tests/contracts tests/rules --cov
+	$(call announce,pytest: every other test; Kafka and Spark start for real)
+	@$(BIN)/python -m pytest $(IN_TWO) -m "not covering"
 
 test-fast: setup
 	$(call announce,pytest: without Kafka and Spark)

@@ -30,16 +30,22 @@ hypothesis.settings.register_profile("fast", max_examples=10, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
 
 
+# What their short tests cover is measured by `make test`.
+_MEASURED = [Path(__file__).parent / name for name in ("contracts", "rules")]
+
 # It logs connections that are collected after pytest has closed its streams.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first, so that no process is left with it in the end; properties are marked as such."""
+    """What takes long begins first, so that no process is left with it in the end; some are marked by what they are."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
         if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.property)
+        is_short = not any(item.get_closest_marker(name) for name in ("kafka", "spark", "slow", "property"))
+        if is_short and any(item.path.is_relative_to(folder) for folder in _MEASURED):
+            item.add_marker(pytest.mark.covering)
 
 
 @pytest.fixture(scope="session")
