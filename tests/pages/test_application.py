@@ -3,6 +3,7 @@
 import csv
 import getpass
 import io
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -221,6 +222,15 @@ def test_values_are_text_wherever_they_stand(pages: Pages) -> None:
     rows = list(csv.DictReader(io.StringIO(pages.get("/alerts.csv"))))
     assert {row["text"] for row in rows} == {HOSTILE + "=1", "'=cmd()"}
     assert "'=cmd()" in {row["event_id"] for row in rows}
+
+
+def test_an_alert_that_an_allow_rule_silences_says_so(pages: Pages) -> None:
+    """In the list, where it counts as muted; the rule's id, as all of a record, is text."""
+    pages.ground.alert(muted=True, measures=json.dumps({"allowed_by": "<b>trust"}))
+    for page in (pages.get("/alerts"), pages.get("/alerts?muted=only")):
+        assert '<span class="tag">allowed by &lt;b&gt;trust</span>' in page
+        assert '<span class="tag">muted</span>' not in page
+    assert "allowed by" not in pages.get("/alerts?muted=without")
 
 
 def test_an_alert_is_explained_as_by_the_command(pages: Pages) -> None:

@@ -460,6 +460,8 @@ def rules(
         computed[f"c{number}"] = sql, value
         compared.append((f"c{number}", kind))
     when = draw(predicates((*sorted(read), *compared)))
+    if allowing and draw(st.booleans()):  # else most would silence nothing
+        when = Predicate("TRUE", lambda row: True)
     written: dict[str, Any] = {
         "id": rule_id,
         "stream": stream.name,

@@ -228,7 +228,7 @@ def _messages(
     if not controls_only and (not known or draw(st.booleans())):
         alerting = [last for last in map(published.last_version, known) if not last.allows]
         of_events = [last for last in alerting if not last.over_alerts]
-        looking = ["sum", "sum", "trust"] * bool(of_events)
+        looking = ["sum", "sum", "trust", "trust"] * bool(of_events)
         rule_id = draw(st.sampled_from(("one", "two", "three", *looking)))
         allowing = (*(each.rule_id for each in alerting), "tag:a", "*", "*") if rule_id == "trust" else ()
         naming = (*(each.rule_id for each in of_events), "tag:a", "tag:b") if rule_id == "sum" else ()

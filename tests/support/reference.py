@@ -365,8 +365,8 @@ def judged(
         for name, measure in version.measures.items()
     }
     for name, expression in version.computed.items():
-        wrong = OVERFLOW in measures.values()  # then nothing is announced
-        measures[name] = None if wrong else expression({**event, **measures})
+        wrong = OVERFLOW in measures.values()  # then nothing is announced, whatever this one is
+        measures[name] = OVERFLOW if wrong else expression({**event, **measures})
     return OVERFLOW not in measures.values() and version.when({**event, **measures}), measures
 
 
