@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import structlog
 
 from nightjar.configuration.private_files import private_text
+from nightjar.notifications.authorities import trusting
 from nightjar.notifications.messages import DeliveryError, Message, RefusedError
 from nightjar.notifications.routes import Mail
 from nightjar.notifications.texts import mail
@@ -38,12 +39,7 @@ def check_files(target: Mail) -> tuple[str | None, ssl.SSLContext]:
                 where=f"password_file: {target.password_file}",
                 remedy=remedy,
             )
-    try:
-        return password, ssl.create_default_context(cafile=target.ca_file)
-    except OSError as failure:
-        why = failure.strerror or type(failure).__name__
-        remedy = "Name a file of certificates in PEM"
-        raise SettingsError(f"cannot be used ({why})", where=f"ca_file: {target.ca_file}", remedy=remedy) from None
+    return password, trusting(target.ca_file)
 
 
 def send_mail(target: Mail, message: Message) -> None:

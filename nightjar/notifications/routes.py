@@ -127,6 +127,7 @@ class Quiet(_Table):
 
 class _Target(_Table):
     quiet: Quiet | None = None
+    ca_file: FileName | None = None
     # Longer than a weekend.
     give_up_after: Duration = Field("3d", validate_default=True)  # as users write it
 
@@ -162,7 +163,6 @@ class Mail(_Target):
     security: Literal["starttls", "tls", "none"] = "starttls"
     username: Annotated[str, Field(pattern=r"^[!-~]+$")] | None = None
     password_file: FileName | None = None
-    ca_file: FileName | None = None
     sender: Address = Field(alias="from")
     to: Annotated[tuple[Address, ...], Field(min_length=1, max_length=50)]
 

@@ -1,5 +1,6 @@
 """Sends a message to a target of any kind."""
 
+from nightjar.notifications.authorities import trusting
 from nightjar.notifications.mails import check_files, send_mail
 from nightjar.notifications.messages import Message
 from nightjar.notifications.routes import Mail, Slack, Target, Webhook
@@ -12,6 +13,7 @@ def check_secrets(target: Target) -> None:
     Raises:
         SettingsError: one cannot be used.
     """
+    trusting(target.ca_file)
     match target:
         case Webhook():
             secret_in(target.secret_file)

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from nightjar.configuration.private_files import private_text
+from nightjar.notifications.authorities import trusting
 from nightjar.notifications.messages import DeliveryError, Message, RefusedError
 from nightjar.notifications.routes import Slack, Webhook, checked_url
 from nightjar.notifications.texts import channel_text, payload
@@ -90,13 +91,13 @@ def send_signed(target: Webhook, message: Message) -> None:
     }
     url = target.url if target.url_file is None else url_in(target.url_file)
     assert url is not None  # noqa: S101  a webhook has one address
-    _post(url, body, headers)
+    _post(url, body, headers, target.ca_file)
 
 
 def send_to_channel(target: Slack, message: Message) -> None:
     """Send a message to a channel; raises as `send_signed`."""
     body = json.dumps({"text": channel_text(message)}).encode()
-    _post(url_in(target.url_file), body, {"idempotency-key": message.key})
+    _post(url_in(target.url_file), body, {"idempotency-key": message.key}, target.ca_file)
 
 
 def _shown(text: str, url: str) -> str:
@@ -108,12 +109,13 @@ def _shown(text: str, url: str) -> str:
     return printable(shortened(text, _SHOWN))
 
 
-def _post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
+def _post(url: str, body: bytes, headers: Mapping[str, str], authorities: Path | None) -> None:
     """Redirects are not followed, and proxies that the environment names are not used: it goes where it is to go."""
+    verify = True if authorities is None else trusting(authorities)  # httpx brings authorities along
     given = {"content-type": "application/json", "user-agent": "nightjar", **headers}
     try:
         with (
-            httpx.Client(timeout=_SECONDS, trust_env=False, follow_redirects=False) as client,
+            httpx.Client(verify=verify, timeout=_SECONDS, trust_env=False, follow_redirects=False) as client,
             client.stream("POST", url, content=body, headers=given) as answer,
         ):
             if answer.is_success:

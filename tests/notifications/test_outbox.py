@@ -171,6 +171,7 @@ def test_quiet_hours_hold_what_is_not_urgent(desk: Desk) -> None:
     assert told(desk.next(10)) == [("alert", "t1")]
     urgent = desk.next(10, quiet=True)
     assert told(urgent) == [("alert", "t2")]
+    assert told(desk.next(10)) == [("alert", "t1")], "what was made first"
     assert urgent is not None
     desk.outbox.delivered(urgent)
     assert desk.next(10, quiet=True) is None

@@ -47,6 +47,7 @@ def test_values_in_a_channel_are_text() -> None:
     title, line = text.split("\n")
     assert title.startswith("*HIGH ??channel?")
     assert not set("<>") & set(text)
+    assert "&amp;lt;" in text
     for mention in ("@here", "@all", "@U1", "@e."):
         assert mention not in text
     spans = line.split("`")

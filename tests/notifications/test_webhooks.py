@@ -23,6 +23,7 @@ from nightjar.notifications.senders import send
 from nightjar.notifications.webhooks import secret_in, signature, url_in
 from nightjar.rules.errors import SettingsError
 from tests.support.alert_records import alert
+from tests.support.certificates import certificates
 from tests.support.hooks import Hooks, hooks
 
 KEY = bytes(range(32))
@@ -132,6 +133,20 @@ def test_a_server_that_is_not_there(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert not isinstance(caught.value, RefusedError)
     assert "Connection refused" in str(caught.value)
     assert "token" not in str(caught.value) + caplog.text
+
+
+def test_a_server_is_who_it_says(tmp_path: Path) -> None:
+    """With the certificate of an authority that is named; another server gets nothing."""
+    authority = certificates(tmp_path)
+    with hooks(tmp_path / "server.pem", tmp_path / "server-key.pem") as server:
+        target = slack(tmp_path, f"{server.url}/token")
+        with pytest.raises(DeliveryError, match="certificate verify failed"):
+            send(target, one())
+        send(target.model_copy(update={"ca_file": authority}), one())
+        other = slack(tmp_path, f"{server.url.replace('localhost', '127.0.0.1')}/token")
+        with pytest.raises(DeliveryError, match="certificate verify failed"):
+            send(other.model_copy(update={"ca_file": authority}), one())
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("text", ["", "password", "whsec_c2hvcnQ=", "whsec_" + "!" * 44, "whsec_" + "A" * 200])
@@ -271,6 +286,9 @@ def test_what_was_held_is_sent_in_the_morning(post: Post, hook: Hooks, tmp_path:
         assert courier.step(post.outbox, lambda: post.at) == -1.0
     post.outbox.take("alerts", [Routed("desk", alert("t4"), "g", 0, urgent=True)], {}, post.at)
     assert [courier.step(post.outbox, lambda: post.at) for _ in range(2)] == [None, -1.0]
+    held = NotifierMetrics(post.file, {"desk": lambda _: True}, lambda: post.at).registry
+    assert held.get_sample_value("nightjar_notifications_waiting", {"target": "desk"}) == 1
+    assert held.get_sample_value("nightjar_notification_overdue_seconds", {"target": "desk"}) == 0
     post.at = 31 * hour
     assert [courier.step(post.outbox, lambda: post.at) for _ in range(2)] == [None, -1.0]
     assert [request.events for request in hook.requests] == [

@@ -1,11 +1,13 @@
 """A real HTTP server that takes webhooks, and answers as a test says."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -44,8 +46,8 @@ class Hooks:
 
 
 @contextmanager
-def hooks() -> Iterator[Hooks]:
-    """The server, until the block ends."""
+def hooks(certificate: Path | None = None, key: Path | None = None) -> Iterator[Hooks]:
+    """The server, until the block ends. certificate, key: for TLS, as `localhost`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -64,6 +66,11 @@ def hooks() -> Iterator[Hooks]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         running = Hooks(f"http://127.0.0.1:{server.server_address[1]}")
+        if certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate, key)
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+            running.url = f"https://localhost:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
