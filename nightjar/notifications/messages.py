@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nightjar.contracts.alerts import RETRACTED
+from nightjar.notifications.notices import is_withdrawal
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.states import Severity
 
@@ -30,7 +31,8 @@ class Message:
     """A message that is being sent.
 
     key: the same for each attempt, and of no other message; made_at: µs; alerts: records of the alerts topic, of the
-    kinds `alert` and `retraction`, without values of sensitive fields; more: how many further ones of each kind.
+    kinds `alert` and `retraction`, without values of sensitive fields; more: how many further ones announce and
+    withdraw an alert, under the names of these kinds.
     """
 
     key: str
@@ -42,7 +44,7 @@ class Message:
     @property
     def retractions(self) -> int:
         """How many alerts it withdraws."""
-        return len([each for each in self.alerts if each["kind"] == RETRACTED]) + self.more.get(RETRACTED, 0)
+        return len([each for each in self.alerts if is_withdrawal(each)]) + self.more.get(RETRACTED, 0)
 
     @property
     def announcements(self) -> int:

@@ -2,7 +2,8 @@
 
 A target is told of an alert once, with the values of the revision that is the latest when the message is made; further
 revisions of values are not sent. It is told of a retraction only if it was told of the alert before, and of the alert
-again if that comes back. What is retracted while it waits is never sent.
+again if that comes back. An alert that an allow rule silences afterwards is as good as retracted. What is retracted
+while it waits is never sent.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nightjar.contracts.alerts import ANNOUNCED, BACKFILL, RETRACTED
+from nightjar.rules.allowing import ALLOWED_BY
 from nightjar.rules.states import State
 
 
@@ -32,7 +34,12 @@ def is_due(record: Mapping[str, Any], *, told: bool) -> bool:
 
     told: whether it has the alert: a message that says so was made, and none since that withdraws it.
     """
-    return record["kind"] == RETRACTED if told else _is_worth_it(record)
+    return is_withdrawal(record) if told else _is_worth_it(record)
+
+
+def is_withdrawal(record: Mapping[str, Any]) -> bool:
+    """Whether it takes an alert back: it is a retraction, or an allow rule silences the alert."""
+    return record["kind"] == RETRACTED or (record["muted"] and ALLOWED_BY in record["measures"])
 
 
 def _is_worth_it(record: Mapping[str, Any]) -> bool:

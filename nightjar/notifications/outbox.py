@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from nightjar.contracts.alerts import BACKFILL
+from nightjar.contracts.alerts import ANNOUNCED, BACKFILL, RETRACTED
 from nightjar.notifications.messages import Message
-from nightjar.notifications.notices import Seen, is_due
+from nightjar.notifications.notices import Seen, is_due, is_withdrawal
 from nightjar.rules.errors import SettingsError
 
 _VERSION = 1
@@ -289,7 +289,7 @@ def _seal(connection: sqlite3.Connection, opened: int, now: int, listed: int, *,
         message = connection.execute("SELECT target, grouping, urgent, due FROM messages WHERE id = ?", (opened,))
         target, *about = message.fetchone()
         alerts = sorted(waiting[:listed], key=lambda each: str(each["event_time"]))
-        more = Counter(record["kind"] for record in waiting[listed:])
+        more = Counter(RETRACTED if is_withdrawal(record) else ANNOUNCED for record in waiting[listed:])
         connection.execute(
             "INSERT INTO messages (target, grouping, urgent, due, key, content, made_at, tried_since) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

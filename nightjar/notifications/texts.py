@@ -16,6 +16,7 @@ from typing import Any
 
 from nightjar.contracts.alerts import RETRACTED
 from nightjar.notifications.messages import Message
+from nightjar.notifications.notices import is_withdrawal
 from nightjar.rules.display import readable
 from nightjar.rules.errors import printable, shortened
 from nightjar.rules.timestamps import from_microseconds, iso_text
@@ -77,17 +78,19 @@ def _remainder(message: Message) -> Iterator[str]:
 
 
 def _channel_line(alert: Mapping[str, Any]) -> str:
-    retracted = "RETRACTED " * (alert["kind"] == RETRACTED)
     values = [_rule(alert), _group(alert), _text(alert), alert["alert_id"]]
-    return f"• {retracted}{alert['severity']} {_time(alert)} {' '.join(map(_code, values))}"
+    return f"• {_mark(alert)}{alert['severity']} {_time(alert)} {' '.join(map(_code, values))}"
 
 
 def _mail_lines(alert: Mapping[str, Any]) -> Iterator[str]:
-    retracted = "RETRACTED  " * (alert["kind"] == RETRACTED)
-    yield f"{retracted}{_time(alert)}  {alert['severity']}  {_rule(alert)}"
+    yield f"{_mark(alert)}{_time(alert)}  {alert['severity']}  {_rule(alert)}"
     yield f"  {_group(alert)}"
     yield f"  {_text(alert)}"
     yield f"  nightjar explain {alert['alert_id']}"
+
+
+def _mark(alert: Mapping[str, Any]) -> str:
+    return "RETRACTED  " if alert["kind"] == RETRACTED else "ALLOWED  " if is_withdrawal(alert) else ""
 
 
 def _code(value: str) -> str:

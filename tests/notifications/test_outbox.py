@@ -136,6 +136,24 @@ def test_what_was_sent_is_retracted_once(desk: Desk) -> None:
     assert desk.send() == [("alert", "t1")]
 
 
+def test_what_an_allow_rule_silences_afterwards_is_taken_back(desk: Desk) -> None:
+    """Once, and only if the target has it; without the silence it is told again."""
+    silenced = {"muted": True, "measures": {"allowed_by": "known-device"}}
+    desk.take(alert("t0", **silenced), alert("t1"))
+    assert desk.send() == [("alert", "t1")]
+    desk.take(alert("t1", revision=2, **silenced))
+    sealed = desk.next(1_000)
+    assert sealed is not None
+    assert (sealed.message.announcements, sealed.message.retractions) == (0, 1)
+    desk.outbox.delivered(sealed)
+    desk.take(alert("t1", revision=3, kind="retraction"))
+    assert desk.send() == []
+    desk.take(alert("t1", revision=4))
+    assert desk.send() == [("alert", "t1")]
+    desk.take(alert("t1", revision=5, measures={"allowed_by": "a measure of that name"}))
+    assert desk.send() == []
+
+
 @given(
     kinds=st.lists(st.tuples(st.sampled_from(["alert", "retraction", "muted"]), st.booleans()), max_size=8),
     repeats=st.booleans(),

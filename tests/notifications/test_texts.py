@@ -27,8 +27,14 @@ def test_a_channel_is_told_what_a_person_needs() -> None:
     assert text.splitlines() == [
         "*HIGH burst: 1 alert, 1 retraction*",
         f"• high 2026-01-05 10:00:00 UTC `burst v2` `c7` `4 payments` `{alert('t1')['alert_id']}`",
-        f"• RETRACTED high 2026-01-05 10:00:00 UTC `burst v2` `c7` `4 payments` `{alert('t2')['alert_id']}`",
+        f"• RETRACTED  high 2026-01-05 10:00:00 UTC `burst v2` `c7` `4 payments` `{alert('t2')['alert_id']}`",
     ]
+
+
+def test_what_an_allow_rule_has_silenced_is_taken_back() -> None:
+    """It is counted as a retraction, and says why."""
+    text = channel_text(message(alert("t1", revision=2, muted=True, measures={"allowed_by": "known-device"})))
+    assert text.startswith("*HIGH burst: 1 retraction*\n• ALLOWED  high")
 
 
 def test_a_title_counts() -> None:
