@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
-from nightjar.expectations.own import OwnExpectations
+from nightjar.expectations.own import OwnExpectations, own_expectations
+from nightjar.expectations.suites import events_suite, reconciliation_suite, violations_suite
 from nightjar.lake.config import LakeConfig
+from nightjar.lake.tables import events_table
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import microseconds
@@ -35,8 +39,18 @@ class BackfillConfig:
     """How many days back to search for pending ones."""
     alerts_per_rule_and_hour: int | None = None
     """New alerts of a rule after which further ones are marked as overflow; None: none is."""
-    own: OwnExpectations = field(default_factory=OwnExpectations)
-    """What the gate checks beside what is shipped."""
+    expectations: Path | None = None
+    """Folder of what the gate checks beside what is shipped."""
+
+    @cached_property
+    def own(self) -> OwnExpectations:
+        """What is in that folder.
+
+        Raises:
+            DeclarationError: something in it cannot be used.
+        """
+        events = [events_suite(stream, events_table(stream).columns) for stream in self.streams.values()]
+        return own_expectations(self.expectations, [*events, violations_suite(), reconciliation_suite(0, 0)])
 
     def fenced(self, fence: Fence | None) -> BackfillConfig:
         """The same, for the holder of the lease on a lake in an object store; None: it is on a file system."""

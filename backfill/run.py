@@ -69,10 +69,12 @@ class Run:
         """One of STAGES; returns what it counted. A failure ends in a manifest of it, and is raised.
 
         Raises:
+            DeclarationError: an expectation of the team's own cannot be used. Nothing has been done then.
             VerdictError: it would fail again; see publish/verdicts.py. HeldBackError comes after everything else is
             published.
         """
         began = time.monotonic()
+        _ = self.config.own
         self.config.lake.refuse_overtaken()
         try:
             counts = _STAGES[stage](self)

@@ -53,7 +53,7 @@ def suite_in(file: Path) -> gx.ExpectationSuite:
         if not isinstance(found, gx.ExpectationSuite):
             raise TypeError("a module needs `suite`, a great_expectations.ExpectationSuite")
         _ = [each.configuration for each in found.expectations]
-    except Exception as failure:  # whatever a module raises
+    except (Exception, SystemExit) as failure:  # whatever a module raises
         what = f"is no suite of Great Expectations: {type(failure).__name__}: {failure}"
         remedy = "A suite is written by `json.dumps(suite.to_json_dict())`, or a module's variable `suite`"
         raise DeclarationError(what[:1000], where=str(file), remedy=remedy) from failure

@@ -12,7 +12,6 @@ from nightjar.backfill.gate.gating import docs_folder
 from nightjar.backfill.publish import results
 from nightjar.backfill.publish.precision import Precision
 from nightjar.backfill.staging import EVALUATED
-from nightjar.configuration.backfill import backfill_config
 from nightjar.contracts.labels import label_record
 from nightjar.expectations.findings import GateError
 from nightjar.kafka.clients import producer
@@ -197,9 +196,8 @@ def test_the_gate_checks_what_a_team_expects_too(first_night: FirstNight, tmp_pa
     for name, content in OWN.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    config = backfill_config(night.settings.model_copy(update={"expectations": tmp_path}), night.config.streams)
-    lake = night.config.lake if rows_of == "spark" else config.lake
-    own = replace(night, config=replace(config, lake=lake))
+    lake = replace(night.config.lake, max_driver_rows=-1 if rows_of == "spark" else 200_000)
+    own = replace(night, config=replace(night.config, lake=lake, expectations=tmp_path))
     own.run(f"own-{rows_of}", "evaluate")
     with pytest.raises(GateError) as refused:
         own.run(f"own-{rows_of}", "gate")
@@ -216,8 +214,7 @@ def test_the_gate_checks_what_a_team_expects_too(first_night: FirstNight, tmp_pa
     assert rules["success"], violations["rule_id"].unique()
 
     (tmp_path / "violations" / "few.toml").unlink()
-    config = backfill_config(night.settings.model_copy(update={"expectations": tmp_path}), night.config.streams)
-    own = replace(own, config=replace(own.config, own=config.own))
+    own = replace(own, config=replace(own.config))
     own.run(f"own-{rows_of}", "gate")
     after = own.run(f"own-{rows_of}", "reconcile")
     assert after["severities"]["critical"]["broken"] == 0

@@ -132,6 +132,7 @@ def test_suites_of_great_expectations_are_run_on_the_rows(tmp_path: Path) -> Non
         ("a.json", '{"expectations": [{"type": "expect_column_to_exist", "kwargs": {}}]}', "column"),
         ("a.py", "suite = 1", "a module needs `suite`"),
         ("a.py", "1 / 0", "ZeroDivisionError"),
+        ("a.py", "exit(0)", "SystemExit"),
     ],
 )
 def test_a_suite_that_is_none_is_named(tmp_path: Path, file: str, content: str, told: str) -> None:
@@ -194,7 +195,7 @@ def test_what_cannot_be_used_is_named_before_a_run_starts(tmp_path: Path, files:
     """Each with its file, its place and what would be right."""
     folder = folder_of(tmp_path / "own", files)
     with pytest.raises(DeclarationError, match=told) as refused:
-        backfill_config(load_settings(expectations=folder), STREAMS, spark=False)
+        _ = backfill_config(load_settings(expectations=folder), STREAMS, spark=False).own
     assert str(folder) in str(refused.value)
 
 
