@@ -34,10 +34,10 @@ import pyarrow as pa
 from nightjar.backfill.evaluate.survey import CONFLICTS
 from nightjar.backfill.inputs.histories import VersionHistory
 from nightjar.backfill.inputs.scope import GroupBy, group_texts, microseconds_of
-from nightjar.backfill.reconcile.reconciliation import by_verdict, canonical, latest_revisions
+from nightjar.backfill.reconcile.reconciliation import allowed_by_of, by_verdict, canonical, latest_revisions
 from nightjar.contracts.reconciliation import Cause, Outcome
 from nightjar.lake.events import as_declared
-from nightjar.rules.allowing import ALLOWED_BY, allowed_by
+from nightjar.rules.allowing import allowed_by
 from nightjar.rules.asking import tables_asked
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.store import ARRIVAL, LATE
@@ -274,9 +274,7 @@ class CauseFinder:
 
 def _is_allowed_otherwise() -> pl.Expr:
     """Whether stream and truth name different allow rules that silence an alert (S24), or only one does."""
-    columns = (pl.col(name).cast(pl.String) for name in ("stream_measures", "measures"))
-    stream, true = (column.str.json_path_match(f"$.{ALLOWED_BY}") for column in columns)
-    return stream.ne_missing(true)
+    return allowed_by_of("stream_measures").ne_missing(allowed_by_of("measures"))
 
 
 @dataclass(frozen=True, slots=True)

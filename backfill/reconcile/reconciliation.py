@@ -2,7 +2,8 @@
 
 Pure functions of tables; see causes.py for the causes of differences.
 
-Of rules with `revisions: verdict` measures and text are not compared: the stream keeps those that it announced first.
+Of rules with `revisions: verdict` measures and text are not compared, but for what silences an alert: the stream keeps
+those that it announced first.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable
 import polars as pl
 
 from nightjar.contracts.reconciliation import Cause, Outcome
+from nightjar.rules.allowing import MEMBER
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.hourly_cap import HourlyCap
 from nightjar.rules.states import Revisions
@@ -66,7 +68,13 @@ def _differs(suffix: str, verdict_only: Versions, masked: Collection[str]) -> pl
     parts = ((name, pl.col(name).ne_missing(pl.col(f"{name}{suffix}"))) for name in CONTENT)
     shown = ~pl.col("stream").is_in(sorted(masked))
     texted = ((name, differs & shown if name == "text" else differs) for name, differs in parts)
-    return pl.any_horizontal(differs & counts if name in _VALUES else differs for name, differs in texted)
+    silenced = allowed_by_of("measures").ne_missing(allowed_by_of(f"measures{suffix}"))
+    return pl.any_horizontal(silenced, *(differs & counts if name in _VALUES else differs for name, differs in texted))
+
+
+def allowed_by_of(measures: str) -> pl.Expr:
+    """The allow rule that silences an alert (S24), NULL where none does. measures: a column of canonical JSON."""
+    return pl.col(measures).cast(pl.String).str.extract(f'{MEMBER}"([^"]*)"')
 
 
 def reconcile(

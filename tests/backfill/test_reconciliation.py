@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar.backfill.reconcile.reconciliation import (
+    allowed_by_of,
     corrections,
     latest_revisions,
     reconcile,
@@ -111,6 +112,17 @@ def test_whether_it_is_muted_is_content() -> None:
         assert (outcome["outcome"], outcome["stream_muted"], outcome["muted"]) == ("revised", False, True)
         published = corrections(true, announced, NO_CAUSES, verdict_only).select("revision", "kind", "muted").rows()
         assert published == [(2, "alert", True)]
+
+
+def test_what_silences_it_is_content_of_a_verdict_too() -> None:
+    """S24.4: a muted alert still restricts, one that an allow rule silences does not. A text like it is none."""
+    measures = ['{"n": 3, "allowed_by": "trust"}', '{"n":3}', '{"n":3,"said":"\\"allowed_by\\":\\"trust\\""}']
+    announced = alerts(record(1, 10, measures=measures[0]) | {"muted": True})
+    for written, outcome in zip(measures, ("matched", "revised", "revised"), strict=True):
+        true = truth(content(1, 10) | {"measures": written, "muted": True})
+        found = reconcile(true, announced, {("r", 1)})
+        assert found.get_column("outcome").to_list() == [outcome]
+        assert found.select(allowed_by_of("stream_measures")).item() == "trust"
 
 
 def test_how_a_value_is_written_is_no_difference() -> None:
