@@ -99,6 +99,12 @@ def _lateness(book: RuleBook, version: RuleVersion) -> int:
     return book.streams[version.rule.stream].allowed_lateness
 
 
+def _names_others(rule: Mapping[str, Any]) -> bool:
+    """Whether the answers about a rule, as it is written, and about others depend on each other (S23.1, S24.1)."""
+    measures = rule.get("measures", {}).values()
+    return "allows" in rule or any("over_alerts" in measure for measure in measures if isinstance(measure, Mapping))
+
+
 class _Follower:
     """The only partition of a topic, read from its beginning."""
 
@@ -348,7 +354,7 @@ class Answering:
             key, value = self._answer_to(message)
             # what becomes of a version without an effective time depends on shuffle keys
             waits = value["effective"] is None and value["status"] != Answer.PROPOSED
-            alone = len(message.value) > _LARGE or waits
+            alone = len(message.value) > _LARGE or waits or _names_others(value.get("rule") or {})
             if sent and (alone or value["rule_id"] in about):
                 break
             self._unanswered.popleft()

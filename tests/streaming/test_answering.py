@@ -200,6 +200,34 @@ def poll_until(answering: Answering, versions: int, until: float) -> None:
         answering.poll()
 
 
+@pytest.mark.parametrize("approvals", [0, 1])
+@pytest.mark.parametrize(
+    "naming",
+    [
+        {"id": "trust", "stream": "transactions", "group_by": ["customer_id"], "when": "TRUE", "allows": ["large"]},
+        {
+            "id": "points",
+            "stream": "transactions",
+            "group_by": ["customer_id"],
+            "measures": {"points": {"count": "*", "over": "1h", "over_alerts": ["large"]}},
+            "when": "points > 1",
+        },
+    ],
+    ids=["allows", "over_alerts"],
+)
+def test_rules_that_name_each_other_are_judged_one_after_the_other(
+    own: TestTopics, naming: dict[str, Any], approvals: int
+) -> None:
+    """However many wait: the rule that is named may no longer group by something else, proposed or not."""
+    config = replace(job_config(own.settings, own.streams), approvals=approvals)
+    messages = [RULE, naming, {**RULE, "group_by": ["terminal_id"]}, {**RULE, "id": "other"}]
+    publish(own, *({**message, "author": "ann", "reason": "tried"} for message in messages))
+    with driver(config):
+        pass
+    accepted = "PROPOSED" if approvals else "ACCEPTED"
+    assert [status for status, _, _ in statuses(own)] == [accepted, accepted, "REJECTED", accepted]
+
+
 def test_messages_are_answered_although_the_engine_process_has_ended(own: TestTopics) -> None:
     """Which is to hold while answers are published; the driver goes on with another one."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -38,6 +38,7 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.lake import stream_state
 from nightjar.lake.scanning import parquet
+from nightjar.rules.names import TAG
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds
 from nightjar.rules.types import STRING
@@ -47,7 +48,7 @@ from tests.support.histories import SECOND, declared, setting
 from tests.support.job_host import CaseRun
 from tests.support.random_cases import event_json
 from tests.support.random_runs import Answer, Answers, Published, Restart, Run, runs
-from tests.support.reference import IN_THE_END, LONG_AGO, Event, is_due, violations
+from tests.support.reference import IN_THE_END, LONG_AGO, Event, Version, is_due, violations
 from tests.support.topics import in_folders_of_its_own
 
 if TYPE_CHECKING:
@@ -317,6 +318,7 @@ def _marked(run: Run, mark: str, stream: str) -> _Marked:
 
 
 def _owned(message: Published, mark: str, mine: str, stream: str) -> Published:
+    """The message of one run among others: its rules are about events of the run alone, and name rules of the run."""
     written, version = dict(message.written), message.version
     if written.get("stream") == SHARED.name:
         written["stream"] = stream
@@ -324,6 +326,40 @@ def _owned(message: Published, mark: str, mine: str, stream: str) -> Published:
     written[name] = mark + written[name]
     if "when" in written:
         written["where"] = f"({written['where']}) AND {mine}" if "where" in written else mine
-    if version is not None:  # which asks for no owner: the reference is given the events of the run alone
-        version = replace(version, rule_id=mark + version.rule_id)
-    return replace(message, written=written, version=version)
+    if "unless" in written:
+        written["unless"] = written["unless"] | {"where": f"({written['unless']['where']}) AND {mine}"}
+    if "allows" in written:
+        written["allows"] = _marked_names(mark, written["allows"])
+    if "tags" in written:
+        written["tags"] = [mark + tag for tag in written["tags"]]
+    if "measures" in written:
+        written["measures"] = {
+            measure: of | {"over_alerts": _marked_names(mark, of["over_alerts"])}
+            if isinstance(of, dict) and "over_alerts" in of
+            else of
+            for measure, of in written["measures"].items()
+        }
+    return replace(message, written=written, version=None if version is None else _named(version, mark))
+
+
+def _named(version: Version, mark: str) -> Version:
+    """Which asks for no owner: the reference is given the events of the run alone."""
+    return replace(
+        version,
+        rule_id=mark + version.rule_id,
+        tags=tuple(mark + tag for tag in version.tags),
+        allows=tuple(_marked_names(mark, version.allows)),
+        named=tuple(_named(other, mark) for other in version.named),
+        measures={
+            name: replace(measure, over_alerts=tuple(_marked_names(mark, measure.over_alerts)))
+            for name, measure in version.measures.items()
+        },
+    )
+
+
+def _marked_names(mark: str, names: Iterable[str]) -> list[str]:
+    """Ids of rules, tags and `*` as the rules of a run name each other."""
+    return [
+        name if name == "*" else TAG + mark + name.removeprefix(TAG) if name.startswith(TAG) else mark + name
+        for name in names
+    ]
