@@ -188,6 +188,7 @@ def test_alerts_stand_in_airflows_frame_with_its_theme(running: LocalAirflow, al
         expect(frame.locator("#live")).to_contain_text("Not live")  # no broker runs here
         frame.get_by_role("link", name="Nights").click()
         expect(frame.get_by_role("heading", level=1)).to_have_text("Nights")
+        page.wait_for_url("**/nightjar/nights")  # Airflow's own address follows the frame once it has loaded
         page.reload()
         expect(frame.get_by_role("heading", level=1)).to_have_text("Nights")
         frame.get_by_role("link", name="Data docs").click()
