@@ -13,6 +13,7 @@ from datetime import date, timedelta
 
 import polars as pl
 
+from nightjar.expectations.measured import polars_schema
 from nightjar.expectations.suites import Expectation, Suite, every_row
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
@@ -24,7 +25,6 @@ _TIMES, _POINTS = 2, 0.05
 
 # What a day has of something (`measure`), what is usual, and how many days that is the median of.
 DRIFT = {"measure": "string", "field": "string", "today": "double", "usual": "double", "days": "bigint"}
-_SCHEMA = {"measure": pl.String, "field": pl.String, "today": pl.Float64, "usual": pl.Float64, "days": pl.Int64}
 
 
 def drift_suite(stream: str) -> Suite:
@@ -64,7 +64,7 @@ def drift(stream: Stream, day: date, counts: pl.DataFrame, means: Callable[[list
     counts: `arrival_date`, `rows`, and the number of NULLs in `rejected` and each field, of some of `compared_days`.
     means: of some days, `arrival_date` and the means of `numbers`, of usable records; asked only if they are compared.
     """
-    return pl.DataFrame(list(_drift(stream, day, counts, means)), _SCHEMA, orient="row")
+    return pl.DataFrame(list(_drift(stream, day, counts, means)), polars_schema(DRIFT), orient="row")
 
 
 def _drift(

@@ -50,6 +50,16 @@ _TYPES = {
     "large_binary": "binary",
     "binary_view": "binary",
 }
+_POLARS_TYPES: dict[str, pl.DataType] = {
+    "string": pl.String(),
+    "bigint": pl.Int64(),
+    "int": pl.Int32(),
+    "boolean": pl.Boolean(),
+    "double": pl.Float64(),
+    "date": pl.Date(),
+    "timestamp": pl.Datetime("us", "UTC"),
+    "binary": pl.Binary(),
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,18 @@ def _kind(of: pa.DataType) -> str:
     if pa.types.is_decimal(of):
         return f"decimal({of.precision},{of.scale})"
     return "timestamp" if pa.types.is_timestamp(of) and of.tz else _TYPES.get(str(of), str(of))
+
+
+def polars_schema(columns: Mapping[str, str]) -> dict[str, pl.DataType]:
+    """The same columns as Polars' types."""
+    return {name: _polars_type(kind) for name, kind in columns.items()}
+
+
+def _polars_type(kind: str) -> pl.DataType:
+    if kind.startswith("decimal("):
+        precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+        return pl.Decimal(int(precision), int(scale))
+    return _POLARS_TYPES[kind]
 
 
 def measured(suite: Suite, rows: pl.DataFrame) -> list[Measured]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
+import pandas as pd
 import structlog
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -73,7 +74,7 @@ def check(file: Path, suite: Suite, rows: Any) -> Checked:
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kind = "pandas" if type(rows).__module__.startswith("pandas") else "spark"
+        kind = "pandas" if isinstance(rows, pd.DataFrame) else "spark"
         source = getattr(context.data_sources, f"add_{kind}")("rows")
         asset = source.add_dataframe_asset(own.name)
         batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": rows})

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from nightjar.expectations.measured import polars_schema
 from nightjar.expectations.suites import GAPS
 from nightjar.expectations.topic import Gap, ask
 from nightjar.rules.streams import Stream
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 _LOOKS_BACK = 31
 # Most gaps that are listed; further ones are ignored.
 MOST_GAPS = 10_000
-
-_KINDS = {"string": pl.String, "int": pl.Int32, "bigint": pl.Int64, "boolean": pl.Boolean}
 
 
 def gaps(
@@ -51,7 +50,7 @@ def gaps(
 
 def frame(found: list[Gap]) -> pl.DataFrame:
     """The gaps as GAPS."""
-    return pl.DataFrame([asdict(gap) for gap in found], {name: _KINDS[kind] for name, kind in GAPS.items()})
+    return pl.DataFrame([asdict(gap) for gap in found], polars_schema(GAPS))
 
 
 def missing(lately: pl.LazyFrame, records: Callable[[], DataFrame], stream: str, day: date) -> list[Gap]:

@@ -23,21 +23,12 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from nightjar.expectations.measured import polars_schema
 from nightjar.expectations.suites import Expectation, Severity, Suite
 from nightjar.rules.errors import DeclarationError
 from nightjar.rules.names import IDENTIFIER, did_you_mean
 
 _NATIVE = (".json", ".py")
-_TYPES = {
-    "string": pl.String(),
-    "bigint": pl.Int64(),
-    "int": pl.Int32(),
-    "double": pl.Float64(),
-    "boolean": pl.Boolean(),
-    "date": pl.Date(),
-    "timestamp": pl.Datetime("us", "UTC"),
-    "binary": pl.Binary(),
-}
 # What the values of several rows are put together by, as Polars names it.
 _OF_SEVERAL = frozenset({"Agg", "Over", "Window", "Len", "Shift", "Range", "Rolling", "AnonymousAgg"})
 _NO_CONDITION = 'Say what holds for each row, such as `holds = "amount > 0"`, or `unique = ["transaction_id"]`'
@@ -163,7 +154,7 @@ def _check_condition(text: str, suite: Suite, place: str) -> None:
         for column in condition.meta.root_names():
             _check_column(column, suite, place)
         is_of_a_row = not _OF_SEVERAL.intersection(_nodes(json.loads(condition.meta.serialize(format="json"))))
-        found = pl.DataFrame(schema=schema_of(suite)).select(condition.alias("found")).schema["found"]
+        found = pl.DataFrame(schema=polars_schema(suite.columns)).select(condition.alias("found")).schema["found"]
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as problem:
         what = next(iter(str(problem).splitlines()), "")[:300]
         raise DeclarationError(f"is not SQL that can be used: {what}", where=place, remedy=_SQL) from None
@@ -188,16 +179,3 @@ def _nodes(plan: Any) -> Iterator[str]:
             yield from _nodes(part)
     elif isinstance(plan, str):
         yield plan
-
-
-def schema_of(suite: Suite) -> dict[str, pl.DataType]:
-    """The columns of a suite's rows."""
-    return {name: _type(kind) for name, kind in suite.columns.items()}
-
-
-def _type(kind: str) -> pl.DataType:
-    """A column's type; kind: Spark's name of it."""
-    if kind.startswith("decimal("):
-        precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
-        return pl.Decimal(int(precision), int(scale))
-    return _TYPES[kind]

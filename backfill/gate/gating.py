@@ -23,9 +23,8 @@ from nightjar.expectations import docs
 from nightjar.expectations.drift import compared_days, drift, drift_suite, numbers
 from nightjar.expectations.findings import Checked, by_severity
 from nightjar.expectations.gate import check, refuse
-from nightjar.expectations.measured import COUNTS, Measured, detailed, kinds, measured, summed
+from nightjar.expectations.measured import COUNTS, Measured, detailed, kinds, measured, polars_schema, summed
 from nightjar.expectations.offsets import gaps
-from nightjar.expectations.own import schema_of
 from nightjar.expectations.suites import (
     VIOLATIONS,
     Suite,
@@ -87,7 +86,6 @@ def _of_records(
 def _drift(run: RunContext, stream: Stream) -> pl.DataFrame:
     """How the day's records of a stream differ from earlier ones."""
     table, version = events_table(stream), run.version(events_table(stream))
-
     columns = ["rejected", *stream.fields]
     counts = delta.counts_by_day(run.root, table, version, columns, compared_days(run.request.day))
     return drift(stream, run.request.day, counts, means_of(run.root, table, version, stream))
@@ -159,11 +157,15 @@ def _rows(checks: Checks, suite: Suite) -> Iterator[pl.DataFrame]:
 
 def _splits(checks: Checks, suite: Suite) -> Iterator[SuiteSplit]:
     """The splits of the rows that a suite is about."""
-    number = next(place for place, each in enumerate(checks.suites) if each is suite)
+    number = _number(checks, suite)
     for split in checks.splits:
         counted = not isinstance(checks, EvaluationChecks) or split.day is not None or number >= len(checks.streams)
         if split.suite == number and split.files and counted:
             yield split
+
+
+def _number(checks: Checks, suite: Suite) -> int:
+    return next(place for place, each in enumerate(checks.suites) if each is suite)
 
 
 def _by_great_expectations(run: RunContext, checks: Checks) -> Iterator[Checked]:
@@ -180,9 +182,10 @@ def _frame(run: RunContext, checks: Checks, suite: Suite) -> Any:
     """The rows of a suite as a frame of pandas, or of Spark where they are too many for this process."""
     files = [file for split in _splits(checks, suite) for file in split.files]
     if sum(file.rows for file in files) <= run.config.lake.max_driver_rows:
-        return pl.concat([pl.DataFrame(schema=schema_of(suite)), *_rows(checks, suite)], how="diagonal").to_pandas()
+        none = pl.DataFrame(schema=polars_schema(suite.columns))
+        return pl.concat([none, *_rows(checks, suite)], how="diagonal").to_pandas()
     if isinstance(checks, EvaluationChecks) and suite is not checks.suites[-1]:
-        table = events_table(checks.streams[next(n for n, each in enumerate(checks.suites) if each is suite)])
+        table = events_table(checks.streams[_number(checks, suite)])
         records = delta.read(run.session, run.root, table, run.version(table))
         return records.where(records["arrival_date"] == run.request.day)
     place = run.folder / (EVALUATED if isinstance(checks, EvaluationChecks) else OUTCOMES)

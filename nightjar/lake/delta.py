@@ -131,7 +131,7 @@ def files_within(
     these is always selected. arrived: files of earlier arrival dates are omitted.
     """
     place = folder(root, table)
-    found = pl.DataFrame(pa.table(opened(root, table, at).get_add_actions(flatten=True)))
+    found = _log(root, table, at)
     if not found.height:
         return []
     least, greatest = (_microseconds(found, f"{bound}.{instant}") for bound in ("min", "max"))
@@ -149,7 +149,7 @@ def files_of(
     """The files of the version `at` in the partitions of `column` within some ranges of dates (both ends included);
     dates: None: all files."""
     place = folder(root, table)
-    found = pl.DataFrame(pa.table(opened(root, table, at).get_add_actions(flatten=True)))
+    found = _log(root, table, at)
     if not found.height:
         return []
     if dates is not None:
@@ -168,12 +168,17 @@ def sizes(held: DeltaTable) -> list[int]:
 def spans_of_files(root: AnyPath, table: Table, instant: str) -> list[tuple[File, int, int]]:
     """The files of the newest version with the minimum and maximum (µs) of a timestamp column, as the log has them."""
     place = folder(root, table)
-    found = pl.DataFrame(pa.table(opened(root, table).get_add_actions(flatten=True)))
+    found = _log(root, table)
     if not found.height:
         return []
     bounds = [_microseconds(found, f"{bound}.{instant}").alias(bound) for bound in ("min", "max")]
     rows = found.select("path", pl.col("num_records").fill_null(0), *bounds).drop_nulls().iter_rows()
     return [(File(f"{place}/{unquote(path)}", count, access_of(root)), low, high) for path, count, low, high in rows]
+
+
+def _log(root: AnyPath, table: Table, at: int | None = None) -> pl.DataFrame:
+    """A row for each file of the version `at` (None: the newest), with what the log says of it."""
+    return pl.DataFrame(pa.table(opened(root, table, at).get_add_actions(flatten=True)))
 
 
 def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:
@@ -185,7 +190,7 @@ def spans_by_day(root: AnyPath, table: Table, column: str) -> dict[date, tuple[i
 
     Taken from the table's log: None if it has no values of the column for the date.
     """
-    found = pl.DataFrame(pa.table(opened(root, table).get_add_actions(flatten=True)))
+    found = _log(root, table)
     if not found.height:
         return {}
     least, greatest = (_microseconds(found, f"{bound}.{column}") for bound in ("min", "max"))
@@ -196,7 +201,7 @@ def spans_by_day(root: AnyPath, table: Table, column: str) -> dict[date, tuple[i
 def counts_by_day(root: AnyPath, table: Table, at: int, columns: Sequence[str], days: Sequence[date]) -> pl.DataFrame:
     """What the log says of the rows of some arrival dates in the version `at`: `arrival_date`, `rows`, and for each
     column how many of them are NULL (NULL if the log does not say)."""
-    found = pl.DataFrame(pa.table(opened(root, table, at).get_add_actions(flatten=True)))
+    found = _log(root, table, at)
     if not found.height:
         return pl.DataFrame(schema={"arrival_date": pl.Date, **dict.fromkeys(("rows", *columns), pl.Int64)})
     nulls = {
@@ -279,7 +284,7 @@ def newest_files(root: AnyPath, table: Table, rows: int) -> list[File]:
     The table is one by arrival date; files of a date are in the order of their latest arrival where the log has that.
     """
     place = folder(root, table)
-    found = pl.DataFrame(pa.table(opened(root, table).get_add_actions(flatten=True)))
+    found = _log(root, table)
     if not found.height:
         return []
     counted = found.select(

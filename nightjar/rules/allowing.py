@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from nightjar.rules.names import TAG
+from nightjar.rules.named_rules import is_named, mismatch
 from nightjar.rules.states import State
 
 if TYPE_CHECKING:
@@ -34,15 +34,8 @@ OF_ALERTS = (
 def unallowed(naming: Rule, other: Rule) -> tuple[str, str] | None:
     """Why an allow rule cannot silence a rule, and the remedy; None if it can. A tag, and `*`, do not stand for such a
     rule."""
-    if other.stream != naming.stream:
-        return f"is on stream {other.stream}, unlike rule {naming.id}", f"Name rules of stream {naming.stream}"
-    if other.group_by != naming.group_by:
-        found, wanted = (", ".join(rule.group_by) for rule in (other, naming))
-        return f"groups by [{found}], unlike rule {naming.id}", f"Name rules that group by [{wanted}]"
-    if other.id == naming.id:
-        return "is the rule itself", "Name other rules"
-    if other.allows:
-        return "is an allow rule, and has no alerts", "Name rules that have"
+    if (unlike := mismatch(naming, other)) is not None:
+        return unlike
     if ALLOWED_BY in other.measures:
         return f"has a measure called {ALLOWED_BY}", "Give the measure another name"
     return None
@@ -52,8 +45,8 @@ def can_allow(naming: Rule, other: Rule) -> bool:
     """Whether a rule is an allow rule that silences another one where it holds."""
     if not naming.allows:
         return False
-    own = {EVERY_RULE, other.id, *(TAG + tag for tag in other.tags)}
-    return any(each in own for each in naming.allows) and unallowed(naming, other) is None
+    stands = EVERY_RULE in naming.allows or is_named(naming.allows, other)
+    return stands and unallowed(naming, other) is None
 
 
 def allows_alerts(naming: Rule, other: Rule) -> bool:

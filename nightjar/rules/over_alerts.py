@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nightjar.rules.allowing import unallowed
 from nightjar.rules.errors import Problem, RuleError
+from nightjar.rules.named_rules import is_named, mismatch
 from nightjar.rules.names import TAG, did_you_mean
 from nightjar.rules.states import State
 
@@ -17,27 +18,13 @@ if TYPE_CHECKING:
     from nightjar.rules.versions import Published
 
 
-def is_named(named: Iterable[str], other: Rule) -> bool:
-    """Whether a measure that names these rules and tags names the other rule."""
-    own = {other.id, *(TAG + tag for tag in other.tags)}
-    return any(each in own for each in named)
-
-
 def uncounted(naming: Rule, other: Rule) -> tuple[str, str] | None:
     """Why a rule cannot count the violations of another one, and the remedy; None if it can.
 
     A tag does not stand for such a rule.
     """
-    if other.stream != naming.stream:
-        return f"is on stream {other.stream}, unlike rule {naming.id}", f"Name rules of stream {naming.stream}"
-    if other.group_by != naming.group_by:
-        found, wanted = (", ".join(rule.group_by) for rule in (other, naming))
-        what = f"groups by [{found}], unlike rule {naming.id}"
-        return what, f"Name rules that group by [{wanted}]"
-    if other.id == naming.id:
-        return "is the rule itself", "Name other rules"
-    if other.allows:
-        return "is an allow rule, and has no alerts", "Name rules that have"
+    if (unlike := mismatch(naming, other)) is not None:
+        return unlike
     if other.over_alerts:
         return "looks at alerts itself; one level is possible", "Name the rules that it looks at"
     if other.unless is not None:

@@ -214,7 +214,7 @@ def test_the_gate_checks_what_a_team_expects_too(first_night: FirstNight, tmp_pa
     assert rules["success"], violations["rule_id"].unique()
 
     (tmp_path / "violations" / "few.toml").unlink()
-    own = replace(own, config=replace(own.config))
+    own = replace(own, config=replace(own.config))  # one that has not read the folder yet
     own.run(f"own-{rows_of}", "gate")
     after = own.run(f"own-{rows_of}", "reconcile")
     assert after["severities"]["critical"]["broken"] == 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -38,7 +38,6 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.lake import stream_state
 from nightjar.lake.scanning import parquet
-from nightjar.rules.names import TAG
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds
 from nightjar.rules.types import STRING
@@ -49,6 +48,7 @@ from tests.support.job_host import CaseRun
 from tests.support.random_cases import event_json
 from tests.support.random_runs import Answer, Answers, Published, Restart, Run, runs
 from tests.support.reference import IN_THE_END, LONG_AGO, Event, Version, is_due, violations
+from tests.support.together import marked_names
 from tests.support.topics import in_folders_of_its_own
 
 if TYPE_CHECKING:
@@ -329,12 +329,12 @@ def _owned(message: Published, mark: str, mine: str, stream: str) -> Published:
     if "unless" in written:
         written["unless"] = written["unless"] | {"where": f"({written['unless']['where']}) AND {mine}"}
     if "allows" in written:
-        written["allows"] = _marked_names(mark, written["allows"])
+        written["allows"] = marked_names(mark, written["allows"])
     if "tags" in written:
         written["tags"] = [mark + tag for tag in written["tags"]]
     if "measures" in written:
         written["measures"] = {
-            measure: of | {"over_alerts": _marked_names(mark, of["over_alerts"])}
+            measure: of | {"over_alerts": marked_names(mark, of["over_alerts"])}
             if isinstance(of, dict) and "over_alerts" in of
             else of
             for measure, of in written["measures"].items()
@@ -348,18 +348,10 @@ def _named(version: Version, mark: str) -> Version:
         version,
         rule_id=mark + version.rule_id,
         tags=tuple(mark + tag for tag in version.tags),
-        allows=tuple(_marked_names(mark, version.allows)),
+        allows=tuple(marked_names(mark, version.allows)),
         named=tuple(_named(other, mark) for other in version.named),
         measures={
-            name: replace(measure, over_alerts=tuple(_marked_names(mark, measure.over_alerts)))
+            name: replace(measure, over_alerts=tuple(marked_names(mark, measure.over_alerts)))
             for name, measure in version.measures.items()
         },
     )
-
-
-def _marked_names(mark: str, names: Iterable[str]) -> list[str]:
-    """Ids of rules, tags and `*` as the rules of a run name each other."""
-    return [
-        name if name == "*" else TAG + mark + name.removeprefix(TAG) if name.startswith(TAG) else mark + name
-        for name in names
-    ]

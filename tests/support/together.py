@@ -40,6 +40,13 @@ _FLINK_TEXT = re.compile(rb"^(?=[0-9]+,)")
 Row = dict[str, Any]
 
 
+def marked_names(mark: str, named: Iterable[str]) -> list[str]:
+    """Ids and tags by which rules name others, as they are beside other cases. `*` stays: a rule of a case holds at the
+    case's events alone."""
+    parts = [name.rpartition(":") for name in named]
+    return [name if name == "*" else f"{tag}{colon}{mark}{name}" for tag, colon, name in parts]
+
+
 @dataclass(frozen=True)
 class Part:
     """One case of several. names: its streams' names to those they have together; waits: whether a rule waits for what
@@ -93,15 +100,10 @@ class Part:
         if "tags" in written:
             written["tags"] = [self.mark + tag for tag in written["tags"]]
         if "allows" in written:
-            named = [name.rpartition(":") for name in written["allows"]]
-            # for all: it holds at the case's events alone
-            written["allows"] = [
-                name if name == "*" else f"{tag}{colon}{self.mark}{name}" for tag, colon, name in named
-            ]
+            written["allows"] = marked_names(self.mark, written["allows"])
         for measure in (written.get("measures") or {}).values():
             if isinstance(measure, dict) and "over_alerts" in measure:
-                named = [name.rpartition(":") for name in measure["over_alerts"]]
-                measure["over_alerts"] = [f"{tag}{colon}{self.mark}{name}" for tag, colon, name in named]
+                measure["over_alerts"] = marked_names(self.mark, measure["over_alerts"])
         if "stream" in written:
             written["stream"] = self.names.get(written["stream"], written["stream"])
         if "when" in written:

@@ -20,7 +20,8 @@ from nightjar.rules.engine.kernels import steps
 from nightjar.rules.errors import Problem, RuleError
 from nightjar.rules.functions import FoldFamily, Function
 from nightjar.rules.model import Measure, Rule, State, measure_types
-from nightjar.rules.over_alerts import counted, counts_violations, is_named
+from nightjar.rules.named_rules import is_named
+from nightjar.rules.over_alerts import counted, counts_violations
 from nightjar.rules.predicates import Predicate, Screen, Value, compile_predicate, compile_value
 from nightjar.rules.retention import kept_for, named_by, own, waits_for, widest
 from nightjar.rules.streams import Stream
