@@ -130,7 +130,7 @@ def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, event
     expected = {}
     for result in truth.advance(histories.table(events)).rule_results:
         rows = result.rows[result.violated]
-        described = Described(truth.store, result.compiled, result.values, rows, result.violated)
+        described = Described(truth.store, result.compiled, result.values, rows, result.violated, result.allowed)
         version = result.compiled.version
         times = truth.store.times[rows].tolist()
         contents = zip(described.measures.to_pylist(), described.text().to_pylist(), strict=True)
