@@ -42,7 +42,7 @@ from nightjar.rules.asking import tables_asked
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.store import ARRIVAL, LATE
 from nightjar.rules.engine.table_rows import EVERY, TableRows
-from nightjar.rules.retention import named_by, waits_for
+from nightjar.rules.retention import folds, named_by, waits_for
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP
 from nightjar.rules.types import INSTANT
@@ -214,13 +214,19 @@ class CauseFinder:
     def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:
         """Whether the difference follows from when the stream read late events of other partitions, or duplicates.
 
-        Of an event it knew the copy that it had read first: a late one if it reported that, else any.
+        Of an event it knew the copy that it had read first: a late one if it reported that, else any. Where its clock
+        was ahead, it had folded others of a late event's time, and so did not count it with a resolution (S14.4).
         """
         events = self._windows.rows(window)
         is_own = (pl.col(self._stream.event_id) == row["event_id"]) & (pl.col("at") == row["at"])
         reported = pl.col(LATE).any().over(self._stream.event_id, "at")
         first = events.filter(pl.col(LATE) | ~reported)
-        for read in (events, first) if first.height < events.height else (events,):
+        reads = [events, first] if first.height < events.height else [events]
+        versions = (v for v in self._versions[row["rule_id"]] if v.version == row["rule_version"])
+        if any(folds(version.rule) for version in versions):
+            late = events.filter(pl.col(LATE)).get_column("at").unique().sort()
+            reads += [events.filter(~(pl.col(LATE) & (pl.col("at") <= time))) for time in late]
+        for read in reads:
             for arrival, partition in (
                 read.filter(is_own).select("arrival", "partition").unique(maintain_order=True).iter_rows()
             ):

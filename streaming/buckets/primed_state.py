@@ -67,6 +67,8 @@ class Lack:
     complete: Mapping[Fold, int] = field(default_factory=dict)
     until: int = FIRST_INSTANT
     """Events before it are for steps, whatever single events are needed for."""
+    settled: int = FIRST_INSTANT
+    """The stream evaluates no event before it any more: what is lacking is what later ones need."""
 
     @property
     def earliest(self) -> int:
@@ -114,6 +116,7 @@ class Exported:
     folds: dict[str, tuple[int, int]] = field(default_factory=dict)
     """See rules.engine.past.Past.spans."""
     until: int = FIRST_INSTANT
+    settled: int = FIRST_INSTANT
     """See Lack."""
 
 
@@ -160,9 +163,8 @@ class ExportWriter:
                 self._files.put(steps[-1], write(replace(nothing, folds={key: table.slice(at, ROWS_AN_ENTRY)})))
         lack = self._lack
         folds = {fold.name: (since, min(lack.complete[fold], lack.until)) for fold, since in lack.steps.items()}
-        listed = Exported(
-            lack.since, self._first, tuple(self._entries), dict(self._ends), tuple(steps), folds, lack.until
-        )
+        entries, ends = tuple(self._entries), dict(self._ends)
+        listed = Exported(lack.since, self._first, entries, ends, tuple(steps), folds, lack.until, lack.settled)
         self._files.put(of_export(self._name, LIST), msgspec.msgpack.encode(listed))
         return self.events
 
@@ -230,6 +232,7 @@ def take_in(bucket: Bucket, name: str, head: Head, version: int, files: BucketFi
         _together(arrived, bucket.stream, (_after(from_ipc(files.get(entry)), export.ends) for entry in head.held)),
         export.since,
         Past(name, export.folds, folds, export.until),
+        settled=export.settled,
     )
     entries = tuple(replace(entry, last=version) for entry in export.entries)
     primed = msgspec.structs.replace(

@@ -108,7 +108,8 @@ class Coverage:
                 self.lacks,
                 since.steps,
                 {fold: _complete(head, fold) for fold in since.steps},
-                max(head.folded, head.horizon),
+                max(head.folded, head.horizon, since.rows),
+                self.settled,
             )
             for head in self.heads
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, given, settings
 
+from nightjar.rules.timestamps import iso_text
 from tests.support.group_host import GroupHost
 from tests.support.histories import SECOND, declared
 from tests.support.random_runs import Batch, Published, Restart, Run, runs, script
@@ -73,6 +74,42 @@ def test_a_rule_that_was_published_paused_gets_its_shuffle_key_when_it_is_resume
     assert not judged.complaints, script(run, judged.complaints)
     assert judged.counts["shuffle_keys"] == 1
     assert judged.counts["cause_cold_start"] > 0
+
+
+def test_a_shuffle_key_that_is_primed_takes_over_what_the_stream_has_settled() -> None:
+    """Where clocks were ahead before it was made, it would evaluate events whose windows it lacks."""
+    stream = declared(
+        ("who", "place"),
+        event_id="id",
+        event_time="at",
+        allowed_lateness="0s",
+        max_future_skew="2s",
+        entities=("who",),
+    )
+    begin = 1000 * 60 * SECOND
+    written = {"id": "two", "stream": stream.name, "group_by": ["place"], "when": "n >= 2", "author": "ann"}
+    written["measures"] = {"n": {"count": "*", "over": "30s", "resolution": "7s"}}
+    written |= {"reason": "a test", "effective": iso_text(begin)}
+    measures = {"n": Measure("count", None, 30 * SECOND, resolution=7 * SECOND)}
+    version = Version("two", 1, begin, ("place",), measures, lambda row: row["n"] >= 2)
+    restart = Restart(0, 0)
+
+    def batch(seconds: int, clock: int | None, messages: list[Published] | None = None, history: str = "") -> Batch:
+        at = begin + seconds * SECOND
+        known = None if clock is None else begin + clock * SECOND
+        return Batch(at, messages or [], [paid(seconds, at)], known, again=False, history=history)
+
+    told = Published(0, begin + 10 * SECOND, written, begin, version)
+    steps = [
+        *(restart, batch(0, 0), batch(10, 110, [told])),
+        *(restart, batch(11, 11), batch(12, 12, history="both"), batch(13, 13, history="both")),
+        *(batch(seconds, seconds) for seconds in range(20, 160, 10)),
+    ]
+    run = Run(stream, steps, primes=True)
+    judged = RunAgreement(run)
+    assert not judged.complaints, script(run, judged.complaints)
+    assert judged.counts["primed_shuffle_keys"] == 1
+    assert judged.counts["alerts"] > 0
 
 
 def counting(rule_id: str, group_by: str, over: int, most: int) -> Version:

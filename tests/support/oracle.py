@@ -68,7 +68,7 @@ class Oracle:
         self._all: list[Event] = []  # as read, with whether they were `dead`
         self._past: list[Event] = []  # what was primed into steps
         self._exported = 0, self._passed  # how many had been read then, and how far the bucket was
-        self._primed: list[tuple[int, dict[Any, int]]] = []
+        self._primed: list[tuple[int, dict[Any, int], int]] = []
         self.overflown: set[tuple[str, int, str]] = set()
 
     def complaints(
@@ -86,7 +86,8 @@ class Oracle:
         """
         alive = partial(self._alive, versions)
         self._passed = self._passed.published(alive)
-        for rows, steps in self._primed:
+        for rows, steps, settled in self._primed:
+            self._passed = replace(self._passed, settled=max(self.settled, settled))
             self._prime(rows, steps, alive, allowed_lateness)
         self._primed.clear()
         expected_late = self._take_in(batch.events, versions, allowed_lateness)
@@ -116,20 +117,22 @@ class Oracle:
         """What has been read so far is exported for versions that wait."""
         self._exported = len(self._all), self._passed
 
-    def prime(self, rows: int, steps: dict[Any, int]) -> None:
-        """The next batch brings what was exported: single events from `rows` on, and steps of folds from `steps` on."""
-        self._primed.append((rows, steps))
+    def prime(self, rows: int, steps: dict[Any, int], settled: int) -> None:
+        """The next batch brings what was exported: single events from `rows` on, and steps of folds from `steps` on,
+        for what the stream had not settled by then."""
+        self._primed.append((rows, steps, settled))
 
     def _prime(self, since: int, steps: dict[Any, int], alive: Alive, allowed_lateness: int) -> None:
         count, then = self._exported
         setting = replace(self._setting, allowed_lateness=allowed_lateness)
         target = horizon_of(setting, alive(self.settled), self.settled, ())
         complete = {fold: max(then.held.get(fold, (then.folded,))) for fold in steps}
+        until = max(then.folded, since)
         # one that no rule has needed meanwhile, and that has begun again since, keeps what it has
         steps = {
             fold: begin
             for fold, begin in steps.items()
-            if max(self._passed.held.get(fold, (-_NEVER,))) <= min(complete[fold], then.folded)
+            if max(self._passed.held.get(fold, (-_NEVER,))) <= min(complete[fold], until)
         }
 
         unread = {place(event) for event in self._unread} if self._lacks_unread else set()
@@ -140,7 +143,7 @@ class Oracle:
         def folds_lacking(event: Event) -> frozenset[Any]:
             time, always = self._time(event), place(event) in unread
             return frozenset(
-                f for f, begin in steps.items() if begin <= time < then.folded and (always or time < complete[f])
+                f for f, begin in steps.items() if begin <= time < until and (always or time < complete[f])
             )
 
         first: dict[str, Event] = {}
@@ -159,7 +162,7 @@ class Oracle:
             if (is_missed or lacks(event)) and event[self._stream.event_id] not in known:
                 known.add(event[self._stream.event_id])
                 is_folded = time < self._passed.folded
-                if is_folded and (is_missed or time >= then.folded):
+                if is_folded and (is_missed or time >= until):
                     self._past.append({**past, "only": frozenset(steps)})
                 if not any(
                     row[self._stream.event_id] == event[self._stream.event_id] and self._time(row) == time

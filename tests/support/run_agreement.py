@@ -145,7 +145,7 @@ class RunAgreement:
                 steps = {_fold(fold): since for fold, since in activated.has.steps.items()}
                 for at, oracle in enumerate(oracles):
                     if host.buckets[at] == activated.shuffle_key:
-                        oracle.prime(activated.has.rows, steps)
+                        oracle.prime(activated.has.rows, steps, activated.settled)
 
     def _count(self, emitted: Emitted) -> None:
         self.counts["alerts"] += len(emitted.alerts)

@@ -45,7 +45,7 @@ from nightjar.streaming.partitioning import bucket_numbers, buckets_of
 from nightjar.streaming.priming.coverage import Coverage, Since, needs_of
 from nightjar.streaming.priming.history import AS_IT_IS, Ready
 from nightjar.streaming.state.state_files import begin, files_of, remove
-from nightjar.streaming.state.statelog import NOTHING
+from nightjar.streaming.state.statelog import FIRST_INSTANT, NOTHING
 from tests.support.random_cases import event_json
 from tests.support.random_runs import Batch, Published, Restart, Run, place
 from tests.support.reference import Event
@@ -73,13 +73,15 @@ class Emitted:
 
 @dataclass(frozen=True)
 class Activated:
-    """A version that waited takes effect. has: the history that the next batch brings for it; None: it is there."""
+    """A version that waited takes effect. has: the history that the next batch brings for it; None: it is there.
+    settled: event time (µs) before which the stream evaluated nothing any more when that was exported."""
 
     rule_id: str
     version: int
     effective: int
     shuffle_key: ShuffleKey
     has: Since | None
+    settled: int
 
 
 class StreamHost:
@@ -100,7 +102,7 @@ class StreamHost:
         self._starts = 0
         self._delivered = 0  # answers that batches have brought
         self._read: dict[str, list[Event]] = {}
-        self._export: tuple[str, ShuffleKey, Since] | None = None  # that no answer names yet
+        self._export: tuple[str, ShuffleKey, Since, int] | None = None  # that no answer names yet
         self._exports = 0
 
     @property
@@ -304,7 +306,7 @@ class StreamHost:
                 for some in range(0, len(shares[at]), 5):
                     writer.take(lake_table(shares[at][some : some + 5], stream))
                 writer.close()
-            self._export = name, key, has
+            self._export = name, key, has, coverage.settled
             return key
         return None
 
@@ -324,10 +326,10 @@ class StreamHost:
             status = Status(AnswerKind.ACTIVE, *name, effective, primed=ready.primed)
             _, value = answer_record(status, allowed_lateness=self._streams[key.stream].allowed_lateness)
             self._answered(at, value)
-            has = None
+            has, settled = None, FIRST_INSTANT
             if ready.primed is not None and ready.primed.name and self._export is not None:
-                has, self._export = self._export[2], None
-            yield Activated(*name, effective, key, has)
+                (_, _, has, settled), self._export = self._export, None
+            yield Activated(*name, effective, key, has, settled)
             if has is not None:
                 return  # what else the history serves is found in the state
 

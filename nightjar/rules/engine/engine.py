@@ -306,14 +306,19 @@ class Engine:
         self._ledger.drop_settled(self.announced_since)
         self._evict()
 
-    def prime(self, history: Delta, missed: pa.Table, horizon: int, past: Past = NO_PAST) -> Delta:
+    def prime(
+        self, history: Delta, missed: pa.Table, horizon: int, past: Past = NO_PAST, *, settled: int = LONG_AGO
+    ) -> Delta:
         """Take in events from before the horizon, which moves back to `horizon` (µs): from now on the engine is one
         whose rules had needed them all along (S8.6). Evaluates nothing.
 
         history: all events between both horizons that arrived before a moment, the first of each id. missed: those that
         came after it (the stream's fields and arrival_time, in any order). past: what earlier ones, which had arrived
-        before that moment, have been folded into. Returns what is to be stored beside `history`.
+        before that moment, have been folded into. settled: event time (µs) before which the stream evaluated nothing
+        any more then; an engine that began later may have heard of earlier clocks only. Returns what is to be stored
+        beside `history`.
         """
+        self.settled = max(self.settled, settled)
         self._keep(self.store.since(self.horizon))  # what is gone stays so, although its rows may still be here
         self.horizon = min(self.horizon, max(horizon, self._needed_rows_since))
         self._timelines = {}  # they may have evicted what is needed again
