@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,48 +88,87 @@ def read_rows(file: Path, table: str, kind: FieldType) -> list[FileRow]:
         reason = getattr(failure, "strerror", None) or "it is not UTF-8"
         remedy = "Give a file of keys, one a line, or a .csv with a column `key`"
         raise SettingsError(f"cannot be read ({reason})", where=str(file), remedy=remedy) from None
-    if file.suffix.lower() == ".csv":
-        return [*_csv_rows(file, text, table, kind)]
-    lines = (line.strip() for line in text.splitlines())
-    return [FileRow(key) for key in keys_of((line for line in lines if line and line[0] != "#"), table, kind)]
+    found: list[FileRow] = []
+    is_csv = file.suffix.lower() == ".csv"
+    for _, row in rows_of_text(text, table, kind, is_csv=is_csv, origin=f"{file}: "):
+        if isinstance(row, SettingsError):
+            raise row
+        found.append(row)
+    return found if is_csv else [*dict.fromkeys(found)]
 
 
-def _csv_rows(file: Path, text: str, table: str, kind: FieldType) -> Iterator[FileRow]:
+def rows_of_text(
+    text: str, table: str, kind: FieldType, *, is_csv: bool, origin: str = ""
+) -> Iterator[tuple[int, FileRow | SettingsError]]:
+    """The rows of a file's text, each with the number of its line; in place of what is no row, why.
+
+    origin: what stands before the line's number in errors about CSV.
+
+    Raises:
+        SettingsError: the first line of a CSV is no header.
+    """
+    if is_csv:
+        yield from _csv_rows(origin, text, table, kind)
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (written := line.strip()) and written[0] != "#":
+            try:
+                yield number, FileRow(_key(written, table, kind))
+            except SettingsError as refusal:
+                yield number, refusal
+
+
+def _csv_rows(origin: str, text: str, table: str, kind: FieldType) -> Iterator[tuple[int, FileRow | SettingsError]]:
     reader = csv.reader(io.StringIO(text), strict=True)
 
     def error(what: str, remedy: str) -> SettingsError:
-        return SettingsError(what, where=f"{file}: line {reader.line_num}", remedy=remedy)
+        return SettingsError(what, where=f"{origin}line {reader.line_num}", remedy=remedy)
 
-    try:
-        header = next(reader, [])
-        for name in header:
-            if name not in _COLUMNS or header.count(name) > 1:
-                raise error(f"{name!r:.40} is not a column of rows", did_you_mean(name, _COLUMNS, "Columns are"))
-        if "key" not in header:
-            raise error("there is no column `key`", f"The first line names the columns: {', '.join(_COLUMNS)}")
-        for values in reader:
-            if not values:
-                continue
-            if len(values) != len(header):
-                what = f"has {len(values)} values, and the header names {len(header)} columns"
-                raise error(what, "Put texts with a comma in double quotes")
-            row = dict(zip(header, values, strict=True))
-            begins, ends = (_time(row.get(name, "")) for name in _COLUMNS[1:3])
-            for name, time in zip(_COLUMNS[1:3], (begins, ends), strict=True):
-                if time is None and row.get(name):
-                    raise error(f"{name} {row[name]!r:.40} is not a point in time", "Write 2026-01-05T12:00:00Z")
-            if begins is not None and ends is not None and ends <= begins:
-                raise error("valid_until is not after valid_from", "Exchange them, or leave the row out")
-            author, reason = (row.get(name, "") for name in _COLUMNS[3:])
-            if len(author) > MAX_TEXT or len(reason) > MAX_TEXT:
-                raise error(f"author or reason has more than {MAX_TEXT} characters", "Shorten it")
+    def values() -> list[str] | SettingsError | None:
+        """Of the next line; None after the last."""
+        try:
+            return next(reader, None)
+        except csv.Error as failure:
+            return error(f"is not CSV: {failure}", "Put texts with a comma or a quote in double quotes")
+
+    header = values() or []
+    if isinstance(header, SettingsError):
+        raise header
+    for name in header:
+        if name not in _COLUMNS or header.count(name) > 1:
+            raise error(f"{name!r:.40} is not a column of rows", did_you_mean(name, _COLUMNS, "Columns are"))
+    if "key" not in header:
+        raise error("there is no column `key`", f"The first line names the columns: {', '.join(_COLUMNS)}")
+    while (found := values()) is not None:
+        if found:
             try:
-                key = _key(row["key"], table, kind)
+                row = found if isinstance(found, SettingsError) else _csv_row(header, found, table, kind, error)
             except SettingsError as refusal:
-                raise error(f"{refusal.where} {refusal.what}", refusal.remedy) from None
-            yield FileRow(key, begins, ends, author, reason)
-    except csv.Error as failure:
-        raise error(f"is not CSV: {failure}", "Put texts with a comma or a quote in double quotes") from None
+                row = refusal
+            yield reader.line_num, row
+
+
+def _csv_row(
+    header: list[str], values: list[str], table: str, kind: FieldType, error: Callable[[str, str], SettingsError]
+) -> FileRow:
+    if len(values) != len(header):
+        what = f"has {len(values)} values, and the header names {len(header)} columns"
+        raise error(what, "Put texts with a comma in double quotes")
+    row = dict(zip(header, values, strict=True))
+    begins, ends = (_time(row.get(name, "")) for name in _COLUMNS[1:3])
+    for name, time in zip(_COLUMNS[1:3], (begins, ends), strict=True):
+        if time is None and row.get(name):
+            raise error(f"{name} {row[name]!r:.40} is not a point in time", "Write 2026-01-05T12:00:00Z")
+    if begins is not None and ends is not None and ends <= begins:
+        raise error("valid_until is not after valid_from", "Exchange them, or leave the row out")
+    author, reason = (row.get(name, "") for name in _COLUMNS[3:])
+    if len(author) > MAX_TEXT or len(reason) > MAX_TEXT:
+        raise error(f"author or reason has more than {MAX_TEXT} characters", "Shorten it")
+    try:
+        key = _key(row["key"], table, kind)
+    except SettingsError as refusal:
+        raise error(f"{refusal.where} {refusal.what}", refusal.remedy) from None
+    return FileRow(key, begins, ends, author, reason)
 
 
 def _time(text: str) -> int | None:

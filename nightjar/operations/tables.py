@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from nightjar.configuration.settings import Settings
-from nightjar.contracts.table_changes import MAX_KEYS, ChangeReader, approval_record, change_record
-from nightjar.files.table_files import FileRow, Key
+from nightjar.contracts.table_changes import MAX_KEYS, MAX_TEXT, ChangeReader, approval_record, change_record
+from nightjar.files.table_files import FileRow, Key, keys_of
 from nightjar.kafka.clients import explained, producer
 from nightjar.kafka.readers import Reader
 from nightjar.operations.rule_publishing import login_name
@@ -26,6 +27,8 @@ from nightjar.rules.types import FieldType
 _DELIVERY_SECONDS = 30
 # Of the id of a change, by which an approval names it.
 _ID_DIGITS = 8
+# Keys of a change that a line names.
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,55 @@ class TableHistory:
         """The keys that the table has at an event time (µs; None: now), as text."""
         return [str(key) for key in self.rows.keys_at(table, now() if at is None else at).to_pylist()]
 
+    def last(self, table: str) -> Change | None:
+        """The last change that has taken effect."""
+        return next((each for each in reversed(self.changes) if each.table == table), None)
+
+
+class TableLog:
+    """The changes of all tables, from the records of their topic, added some at a time.
+
+    next: the offset of the record after the last one that was added.
+
+    Raises:
+        SettingsError: no table is declared.
+    """
+
+    def __init__(self, streams: Mapping[str, Stream]) -> None:
+        if not (declared := tables_of(streams)):
+            remedy = "Declare one as [tables.NAME] beside the streams"
+            raise SettingsError("no table is declared", where="tables", remedy=remedy)
+        self.next = 0
+        self._rows, self._reader = TableRows(declared), ChangeReader(declared)
+        self._changes: list[Change] = []
+
+    def add(self, records: Iterable[Record]) -> TableHistory:
+        """Read further records; all changes so far."""
+
+        def noted() -> Iterator[Record]:
+            for record in records:
+                self.next = record.offset + 1
+                yield record
+
+        changes = [*self._reader.read(noted())]
+        self._rows.add(changes, changes[-1].position + 1 if changes else 0)
+        self._changes += changes
+        waiting = tuple(self._reader.waiting.values())
+        return TableHistory(self._rows, tuple(self._changes), self._reader.unusable, waiting)
+
+
+def read_records(settings: Settings, offset: int = 0) -> Iterator[Record]:
+    """The records of the tables' topic from an offset on.
+
+    Raises:
+        KafkaError: the topic cannot be read.
+    """
+    with Reader(settings, settings.tables_topic) as topic:
+        if offset:
+            topic.from_offsets({settings.tables_topic: {0: offset}})
+        for record in topic.all():
+            yield Record(record.offset, record.arrival, record.value)
+
 
 def read_tables(settings: Settings, streams: Mapping[str, Stream]) -> TableHistory:
     """All changes so far.
@@ -58,13 +110,7 @@ def read_tables(settings: Settings, streams: Mapping[str, Stream]) -> TableHisto
         SettingsError: no table is declared.
         KafkaError: the topic cannot be read.
     """
-    declared = _declared(streams)
-    rows, reader = TableRows(declared), ChangeReader(declared)
-    with Reader(settings, settings.tables_topic) as topic:
-        records = (Record(record.offset, record.arrival, record.value) for record in topic.all())
-        changes = tuple(reader.read(records))
-    rows.add(changes, changes[-1].position + 1 if changes else 0)
-    return TableHistory(rows, changes, reader.unusable, tuple(reader.waiting.values()))
+    return TableLog(streams).add(read_records(settings))
 
 
 @dataclass(frozen=True)
@@ -96,14 +142,31 @@ def imported(rows: Iterable[FileRow], present: Collection[Key], order: Order) ->
     return [Order([*keys], *said) for said, keys in found.items()]
 
 
-def change_table(settings: Settings, table: str, orders: Iterable[Order], arrival: int | None = None) -> list[str]:
-    """Set or remove keys; returns the ids of the changes once all records are delivered.
+def import_orders(
+    rows: Iterable[FileRow], known: TableHistory, table: str, kind: FieldType, order: Order, *, replace: bool
+) -> list[Order]:
+    """The orders that bring the rows of a file into a table. order: what holds where the file says nothing.
 
-    arrival: µs, for topics whose producers set it; None: now.
+    replace: whether the keys that the file lacks are removed.
+    """
+    rows, present = [*rows], keys_of(known.keys(table), table, kind)
+    held = {row.key for row in rows}
+    gone = [key for key in present if key not in held] if replace else []
+    return [*imported(rows, set(present), order), dataclasses.replace(order, keys=gone, is_set=False)]
+
+
+def change_records(table: str, orders: Iterable[Order]) -> tuple[list[str], list[tuple[bytes, bytes]]]:
+    """The ids of the changes that orders come to, and their records.
+
+    Raises:
+        SettingsError: an author or a reason is too long.
     """
     ids, records = list[str](), list[tuple[bytes, bytes]]()
     for order in orders:
         who = (login_name() or "") if order.author is None else order.author
+        for name, text in (("author", who), ("reason", order.reason)):
+            if len(text) > MAX_TEXT:
+                raise SettingsError(f"has more than {MAX_TEXT} characters", where=name, remedy="Shorten it")
         for at in range(0, len(order.keys), MAX_KEYS):
             ids.append(uuid.uuid4().hex[:_ID_DIGITS])
             records.append(
@@ -117,14 +180,27 @@ def change_table(settings: Settings, table: str, orders: Iterable[Order], arriva
                     id=ids[-1],
                 )
             )
-    _send(settings, records, None if arrival is None else arrival // 1000)
+    return ids, records
+
+
+def change_table(settings: Settings, table: str, orders: Iterable[Order], arrival: int | None = None) -> list[str]:
+    """Set or remove keys; returns the ids of the changes once all records are delivered.
+
+    arrival: µs, for topics whose producers set it; None: now.
+
+    Raises:
+        SettingsError: see `change_records`.
+        KafkaError: Kafka does not take them.
+    """
+    ids, records = change_records(table, orders)
+    send_changes(settings, records, None if arrival is None else arrival // 1000)
     return ids
 
 
-def approve_changes(
-    settings: Settings, table: str, ids: Sequence[str], known: TableHistory, *, author: str | None, reason: str
-) -> None:
-    """Approve changes that wait. author: None: the login name.
+def approval_records(
+    table: str, ids: Sequence[str], known: TableHistory, *, author: str | None, reason: str
+) -> list[tuple[bytes, bytes]]:
+    """The records that approve changes that wait. author: None: the login name.
 
     Raises:
         SettingsError: one of them does not wait, or is of the same author.
@@ -138,14 +214,18 @@ def approve_changes(
                 f"is no change of {table} that waits for approval", where=shortened(name), remedy=remedy
             )
         if not who or waiting[name].author == who:
-            remedy = "Somebody else has to approve it: --author names who does"
+            remedy = "Somebody else has to approve it"
             raise SettingsError(f"was ordered by {waiting[name].author}", where=shortened(name), remedy=remedy)
     parts = (ids[at : at + MAX_KEYS] for at in range(0, len(ids), MAX_KEYS))
-    _send(settings, [approval_record(table, part, author=who, reason=reason) for part in parts], None)
+    return [approval_record(table, part, author=who, reason=reason) for part in parts]
 
 
-def _send(settings: Settings, records: Iterable[tuple[bytes, bytes]], stamp: int | None) -> None:
-    """Send keys and values, and wait until they are delivered. stamp: ms."""
+def send_changes(settings: Settings, records: Iterable[tuple[bytes, bytes]], stamp: int | None = None) -> None:
+    """Send keys and values of records, and wait until they are delivered. stamp: ms; None: now.
+
+    Raises:
+        KafkaError: Kafka does not take them, some of which may have been sent.
+    """
     with (
         producer(settings) as client,
         explained(settings, f"publishing on topic {settings.tables_topic}"),
@@ -166,14 +246,11 @@ def refuse_beyond_bounds(known: TableHistory, orders: Iterable[Order]) -> None:
         )
 
 
-def _declared(streams: Mapping[str, Stream]) -> Mapping[str, FieldType]:
-    if not (declared := tables_of(streams)):
-        raise SettingsError(
-            "no table is declared", where="tables", remedy="Declare one as [tables.NAME] beside the streams"
-        )
-    return declared
-
-
 def now() -> int:
     """The host's clock, µs."""
     return time.time_ns() // 1000
+
+
+def shown_keys(keys: Sequence[Key]) -> str:
+    """Some of the keys of a change, and how many more there are."""
+    return ", ".join(map(str, keys[:_SHOWN])) + (f" and {len(keys) - _SHOWN} more" * (len(keys) > _SHOWN))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from nightjar.files.table_files import FileRow, read_rows, rows_of_files
+from nightjar.files.table_files import FileRow, read_rows, rows_of_files, rows_of_text
 from nightjar.operations.tables import Order, imported
 from nightjar.rules.errors import NightjarError, SettingsError
 from nightjar.rules.streams import SHIPPED
@@ -120,3 +120,17 @@ def test_what_a_file_says_takes_the_place_of_the_options() -> None:
         Order(["c"], is_set=True, valid_from=NOON, author="bob", reason="seen"),
         Order(["c"], is_set=False, valid_from=ONE, author="bob", reason="seen"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_csv", "lines"),
+    [
+        ("22\nx\n\n-5\n", False, [1, -2, 4]),
+        ("key,reason\n22,a\nx,b\n7\n\n8,c\n", True, [2, -3, -4, 6]),
+        ('key\n22\n"1"2\n7\n', True, [2, -3, 4]),
+    ],
+)
+def test_what_is_no_row_does_not_hide_the_rows_after_it(text: str, *, is_csv: bool, lines: list[int]) -> None:
+    """Each with its line; negative here: why it is no row."""
+    found = rows_of_text(text, "ports", INT64, is_csv=is_csv)
+    assert [line if isinstance(row, FileRow) else -line for line, row in found] == lines

@@ -84,7 +84,7 @@ def overview(known: "TableHistory", kinds: dict[str, str]) -> "RecordTable":
 
 def _last_change(known: "TableHistory", table: str) -> tuple[str, str, str]:
     """Arrival, author and reason of the last change that has taken effect."""
-    last = next((each for each in reversed(known.changes) if each.table == table), None)
+    last = known.last(table)
     if last is None:
         return "", "", ""
     arrival, *_, author, reason = _row(last)
@@ -179,13 +179,14 @@ def approve(
     ] = None,
 ) -> None:
     """Approve changes that somebody else has made, of a table whose declaration asks for approvals."""
-    from nightjar.operations.tables import approve_changes, read_tables
+    from nightjar.operations.tables import approval_records, read_tables, send_changes
     from nightjar.terminal.console import counted, line
 
     context = Context()
     _kind(context, table)
     known = read_tables(context.settings, context.streams)
-    approve_changes(context.settings, table, [*dict.fromkeys(ids)], known, author=author, reason=reason)
+    records = approval_records(table, [*dict.fromkeys(ids)], known, author=author, reason=reason)
+    send_changes(context.settings, records)
     context.console.print(line(f"Approved {counted(len(set(ids)), 'change')} of {table}."), soft_wrap=True)
 
 
@@ -208,19 +209,15 @@ def import_rows(
     """Set the rows of a table from a file; keys that it has already are not set again.
 
     Times, authors and reasons of a .csv take the place of the options."""
-    from nightjar.files.table_files import keys_of, read_rows
-    from nightjar.operations.tables import imported, read_tables
+    from nightjar.files.table_files import read_rows
+    from nightjar.operations.tables import import_orders, read_tables
 
     context = Context()
     kind = _kind(context, table)
     rows = read_rows(file, table, kind)
-    present = keys_of(read_tables(context.settings, context.streams).keys(table), table, kind)
-    held = {row.key for row in rows}
-    gone = [key for key in present if key not in held] if replace else []
-    said = _instant(valid_from, "--valid-from"), author, reason
-    _send(
-        context, table, [*imported(rows, set(present), _order([], said, is_set=True)), _order(gone, said, is_set=False)]
-    )
+    order = _order([], (_instant(valid_from, "--valid-from"), author, reason), is_set=True)
+    known = read_tables(context.settings, context.streams)
+    _send(context, table, import_orders(rows, known, table, kind, order, replace=replace))
 
 
 # Of a change: from when on it is valid, who makes it and why.
@@ -282,8 +279,8 @@ def _instant(text: str | None, option: str) -> "datetime | None":
 
 def _row(change: "Change") -> tuple[str, str, str, str, str, str]:
     """A change as people read it."""
+    from nightjar.operations.tables import shown_keys
     from nightjar.rules.timestamps import iso_text
 
-    shown = ", ".join(map(str, change.keys[:10])) + (f" and {len(change.keys) - 10} more" * (len(change.keys) > 10))
-    action = "set" if change.is_set else "remove"
-    return iso_text(change.arrival), iso_text(change.valid_from), action, shown, change.author, change.reason
+    keys, action = shown_keys(change.keys), "set" if change.is_set else "remove"
+    return iso_text(change.arrival), iso_text(change.valid_from), action, keys, change.author, change.reason
