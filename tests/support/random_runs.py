@@ -266,7 +266,8 @@ class Answers:
         ):
             return Answer("REJECTED", rule_id)
         if not known or known[-1].written != written:
-            newest = {name: each[-1].version for name, each in self._of_rule.items() if each[-1].version is not None}
+            beside = [each for each in self._of_rule.values() if each[0].written["stream"] == written["stream"]]
+            newest = {v.rule_id: v for v in (each[-1].version for each in beside) if v is not None}
             if "control" not in message.written and version is not None and is_refused(version, newest):
                 return Answer("REJECTED", rule_id)
             known = self._of_rule.setdefault(rule_id, [])

@@ -66,9 +66,10 @@ class RunAgreement:
                     self._answers.wait(answers[-1].rule_id)
                     expected[-1] = answers[-1]
                     self.counts["waiting"] += 1
-            self._published = dict(self._newest(oracles)) | self._published
             if answers != expected:
                 yield f"step {number}: answers {answers}, expected {expected}"
+                return
+            self._published = dict(self._newest(oracles)) | self._published
             read = {name: step.of(name) for name in self._evaluated}
             for name, of in read.items():
                 known = self._clocks.get(name, LONG_AGO)
