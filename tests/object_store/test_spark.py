@@ -10,9 +10,10 @@ import pytest
 
 from nightjar.jvm.jars import PROJECT
 from tests.object_store.conftest import on_each_store
+from tests.support.long import long
 from tests.support.object_store import ObjectStore
 
-pytestmark = [on_each_store, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [long, on_each_store, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_spark_shares_tables_and_resumes_queries(store: ObjectStore, tmp_path: Path) -> None:
