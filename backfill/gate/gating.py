@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from nightjar.backfill.gate.checking import Checks, EvaluationChecks, SuiteSplit
 from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.staging import EVALUATED, OUTCOMES, staged_files
 from nightjar.expectations import docs
-from nightjar.expectations.drift import compared_days, drift, drift_suite, numbers
+from nightjar.expectations.drift import Reading, compared_days, drift, drift_suite, numbers, values_of
 from nightjar.expectations.findings import Checked, by_severity
 from nightjar.expectations.gate import check, refuse
 from nightjar.expectations.measured import COUNTS, Measured, detailed, kinds, measured, polars_schema, summed
@@ -88,18 +88,19 @@ def _drift(run: RunContext, stream: Stream) -> pl.DataFrame:
     table, version = events_table(stream), run.version(events_table(stream))
     columns = ["rejected", *stream.fields]
     counts = delta.counts_by_day(run.root, table, version, columns, compared_days(run.request.day))
-    return drift(stream, run.request.day, counts, means_of(run.root, table, version, stream))
+    return drift(stream, run.request.day, counts, *readings_of(run.root, table, version, stream))
 
 
-def means_of(root: AnyPath, table: Table, version: int, stream: Stream) -> Callable[[list[date]], pl.DataFrame]:
-    """The means that `drift` asks for."""
+def readings_of(root: AnyPath, table: Table, version: int, stream: Stream) -> tuple[Reading, Reading]:
+    """The means and the values that `drift` asks for."""
+    records = scan(root, table, version).filter(pl.col("rejected").is_null())
 
     def means(days: list[date]) -> pl.DataFrame:
-        rows = scan(root, table, version).filter(pl.col("arrival_date").is_in(days), pl.col("rejected").is_null())
         of = [pl.col(name).cast(pl.Float64).mean() for name in numbers(stream)]
-        return rows.group_by("arrival_date").agg(of).collect(engine="streaming")
+        days_rows = records.filter(pl.col("arrival_date").is_in(days))
+        return days_rows.group_by("arrival_date").agg(of).collect(engine="streaming")
 
-    return means
+    return means, partial(values_of, stream, records)
 
 
 def _repair(of_records: Iterable[Checked], request: RunRequest) -> str:

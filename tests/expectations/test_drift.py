@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nightjar.backfill.gate.gating import means_of
+from nightjar.backfill.gate.gating import readings_of
 from nightjar.expectations.drift import compared_days, drift, drift_suite
 from nightjar.expectations.measured import measured
 from nightjar.lake import delta
@@ -47,7 +47,7 @@ def found_in(
         add(config, TABLE, rows)
     version = delta.version(folder, TABLE)
     counts = delta.counts_by_day(folder, TABLE, version, COLUMNS, compared_days(DAY))
-    rows = drift(STREAM, DAY, counts, means_of(folder, TABLE, version, STREAM))
+    rows = drift(STREAM, DAY, counts, *readings_of(folder, TABLE, version, STREAM))
     broken = [each.expectation for each in measured(drift_suite(STREAM.name), rows) if each.observed]
     return broken, {(row[0], row[1]): row[2:] for row in rows.iter_rows()}
 
@@ -65,9 +65,10 @@ def test_a_usual_day_holds(tmp_path: Path) -> None:
     }
     broken, found = found_in(tmp_path, days)
     assert broken == []
-    assert found["records", ""] == (11.0, 11.0, 4)
-    assert found["nulls", "terminal_id"] == (0.0, 0.0, 4)
-    assert found["mean", "amount"] == (10.0, 10.0, 4)
+    assert found["records", ""] == (11.0, 11.0, 4, None)
+    assert found["nulls", "terminal_id"] == (0.0, 0.0, 4, None)
+    assert found["mean", "amount"] == (10.0, 10.0, 4, None)
+    assert found["values", "terminal_id"] == (0.0, 0.0, 4, "")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_usual_day_holds(tmp_path: Path) -> None:
         (records(DAY, 25), ["records_usual"]),
         (records(DAY, 4), ["records_usual"]),
         ([], ["records_usual"]),
-        (records(DAY, 10, terminal_id=[None, *"123456789"]), ["nulls_usual"]),
+        (records(DAY, 10, terminal_id=[None, *"123456789"]), ["nulls_usual", "values_usual"]),
         (records(DAY, 10, amount=Decimal("20.01")), ["mean_usual"]),
         (records(DAY, 10, amount=[None] * 10), ["nulls_usual"]),
         (records(DAY, 20, amount=Decimal(20)), []),
@@ -88,17 +89,35 @@ def test_an_unusual_day_is_found(tmp_path: Path, today: list[dict[str, Any]], br
     assert found_in(tmp_path, {**weeks_ago(10, 10, 10, 10), 0: today})[0] == broken
 
 
+def test_new_values_of_a_text_that_has_few(tmp_path: Path) -> None:
+    """They are named, the most frequent first. Names of something are often new, which is usual then."""
+    usual = {"terminal_id": ["a", "b"] * 100, "customer_id": [f"c{n}" for n in range(200)]}
+    days = weeks_ago(200, 200, 200, **usual)
+    new = ["a", None] * 97 + ["x", "x", "y", "", "y", "x"]
+    days[0] = records(DAY, 200, terminal_id=new, customer_id=[f"d{n}" for n in range(200)])
+    broken, found = found_in(tmp_path, days)
+    assert broken == ["nulls_usual", "values_usual"]
+    assert found["values", "terminal_id"] == (6 / 103, 0.0, 2, "x, y, ")
+    assert ("values", "customer_id") not in found, "it has too many"
+    assert ("values", "transaction_id") not in found
+    days = weeks_ago(8, 10, 10) | {0: records(DAY, 8, terminal_id="new")}
+    assert found_in(tmp_path / "names", days)[0] == ["values_usual"]
+    days |= {n: records(DAY - timedelta(weeks=n), 10, terminal_id=list("abcdefg") + [str(n)] * 3) for n in (1, 2)}
+    broken, found = found_in(tmp_path / "often", days | {0: records(DAY, 10, terminal_id=list("abcdefgxyz"))})
+    assert (broken, found["values", "terminal_id"]) == ([], (0.3, 0.3, 2, "x, y, z"))
+
+
 def test_few_days_make_nothing_usual(tmp_path: Path) -> None:
     """One is not enough, and means are not read then."""
     broken, found = found_in(tmp_path, weeks_ago(100, 10))
     assert broken == []
-    assert found["records", ""] == (100.0, 10.0, 1)
+    assert found["records", ""] == (100.0, 10.0, 1, None)
     assert ("mean", "amount") not in found
 
 
 def test_a_lake_without_records(tmp_path: Path) -> None:
     """Nothing came, and nothing is usual."""
-    assert found_in(tmp_path, {}) == ([], {("records", ""): (0.0, None, 0)})
+    assert found_in(tmp_path, {}) == ([], {("records", ""): (0.0, None, 0, None)})
 
 
 def test_where_the_log_has_no_counts_nothing_is_compared(tmp_path: Path) -> None:
@@ -108,5 +127,5 @@ def test_where_the_log_has_no_counts_nothing_is_compared(tmp_path: Path) -> None
     counts = delta.counts_by_day(tmp_path, TABLE, delta.version(tmp_path, TABLE), [*COLUMNS, "other"], [DAY])
     assert counts["other"].to_list() == [None]
     without = counts.with_columns(pl.lit(None, pl.Int64).alias("amount"))
-    rows = drift(STREAM, DAY, without, lambda _: pl.DataFrame())
+    rows = drift(STREAM, DAY, without, lambda _: pl.DataFrame(), lambda _: pl.DataFrame())
     assert "amount" not in rows["field"].to_list()
