@@ -59,7 +59,7 @@ def _standing(key: Key, valid: dict[int, Change], had: dict[int, bool], at: int)
 def newest_keys(known: TableHistory, table: str, kind: FieldType, at: int) -> list[Key]:
     """The keys that a table has at an event time (µs), those first that were changed last."""
     changes = (each for each in reversed(known.changes) if each.table == table)
-    every: list[Key] = [*dict.fromkeys(key for each in changes for key in reversed(each.keys))]
+    every: list[Key] = [*dict.fromkeys(key for each in changes for key in each.keys[::-1])]
     held = _holds(known, table, kind, [(key, at) for key in every])
     return [key for key, has in zip(every, held, strict=True) if has]
 
