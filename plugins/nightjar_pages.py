@@ -1,7 +1,7 @@
 """Shows nightjar's pages inside Airflow, behind its login: *Alerts* in the menu; see nightjar/pages.
 
 Whoever may see the DAG `nightly_backfill` may see the pages, which show alerts and events; whoever may trigger its runs
-may say there what an alert was.
+may say there what an alert was, and change lists.
 """
 
 import asyncio
@@ -32,16 +32,19 @@ def _application() -> FastAPI:
     from nightjar.pages.lake_reader import LakeReader
     from nightjar.pages.live import LiveAlerts
     from nightjar.pages.stream_page import StreamReader
+    from nightjar.pages.table_reader import TableReader
     from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     streams = load_streams(settings.streams)
     reader = LakeReader(backfill_config(settings, streams, spark=False), lambda: OnKafka(settings))
     live, stream = LiveAlerts(settings, streams), StreamReader(settings, streams)
+    tables = TableReader.on_kafka(settings, streams)
     return application(
         lambda: reader,
         lambda: live,
         lambda: stream,
+        lambda: tables,
         reader_of(_DAG),
         actor=actor_of(_DAG, Acting),
         send=lambda label: send_labels(settings, [label]),

@@ -32,22 +32,44 @@ class Acting:
         about = f"nightjar form of {self.name}".encode()
         return hmac.new(self.secret.encode(), about, hashlib.sha256).hexdigest()
 
+    def refuse_onlookers(self) -> str:
+        """The user's name.
+
+        Raises:
+            HTTPException: 403, for a user who may only look.
+        """
+        if self.name is None:
+            raise HTTPException(status.HTTP_403_FORBIDDEN, "Your role may look, and change nothing.")
+        return self.name
+
     def refuse(self, form: dict[str, str]) -> str:
         """The user's name, if the form may do something.
 
         Raises:
             HTTPException: 403, for a user who may only look, and for a form that is not from a page for this user.
         """
-        if self.name is None:
-            raise HTTPException(status.HTTP_403_FORBIDDEN, "Your role may look, and change nothing.")
+        name = self.refuse_onlookers()
         if not hmac.compare_digest(form.get(SEAL, "").encode(), self.seal.encode()):
             why = "The form is not from a page that was made for you: open the page again."
             raise HTTPException(status.HTTP_403_FORBIDDEN, why)
-        return self.name
+        return name
 
 
-async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form, each once.
+async def acted(
+    request: Request, acting: Acting, longest: int = _LONGEST, too_long: str = "The form is too long."
+) -> tuple[str, dict[str, str]]:
+    """The name of the user, who may do something, and the form that does it. longest: bytes.
+
+    Raises:
+        HTTPException: see `Acting.refuse` and `form_of`; before the form is read for a user who may only look.
+    """
+    acting.refuse_onlookers()
+    form = await form_of(request, longest, too_long)
+    return acting.refuse(form), form
+
+
+async def form_of(request: Request, longest: int, too_long: str) -> dict[str, str]:
+    """The fields of a form, each once. longest: bytes; too_long: what is said of more.
 
     Raises:
         HTTPException: it is no form, or too long.
@@ -57,8 +79,8 @@ async def form_of(request: Request) -> dict[str, str]:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _LONGEST:
-            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "The form is too long.")
+        if len(body) > longest:
+            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, too_long)
     try:
         fields = parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
     except ValueError:  # a UnicodeDecodeError, too

@@ -36,6 +36,8 @@ from nightjar.pages.live import LiveAlerts
 from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.rows import csv_of, row_of, with_changes
 from nightjar.pages.stream_page import StreamReader, add_stream
+from nightjar.pages.table_reader import TableReader
+from nightjar.pages.tables import add_tables
 from nightjar.rules.display import changed_lines, yaml_text
 from nightjar.rules.errors import NightjarError, SettingsError
 from nightjar.rules.masking import MASK
@@ -82,6 +84,7 @@ def application(
     reader: Callable[[], LakeReader],
     live: Callable[[], LiveAlerts],
     stream: Callable[[], StreamReader],
+    tables: Callable[[], TableReader],
     guard: Any,
     *,
     actor: Any,
@@ -91,8 +94,8 @@ def application(
 ) -> FastAPI:
     """The application.
 
-    reader, live, stream: made when a page first needs them. guard: a dependency (fastapi.Depends) of every page with
-    data, which raises HTTPException for who may not see it. actor: a dependency that returns the request's Acting.
+    reader, live, stream, tables: made when a page first needs them. guard: a dependency (fastapi.Depends) of every page
+    with data, which raises HTTPException for who may not see it. actor: a dependency that returns the request's Acting.
     send: puts a label on its topic. links: addresses outside of it, by their texts. login: where who is not logged in
     logs in, to come back to the page of the request.
     """
@@ -101,7 +104,8 @@ def application(
     page, message = rendering.page, rendering.message
     add_labels(app, reader, guard, actor, send)
     add_stream(app, rendering, stream, guard)
-    add_entities(app, rendering, reader, guard)
+    add_entities(app, rendering, reader, tables, guard)
+    add_tables(app, rendering, reader, tables, guard=guard, actor=actor)
 
     @app.exception_handler(NightjarError)
     def wrong(request: Request, problem: NightjarError) -> HTMLResponse:

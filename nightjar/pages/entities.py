@@ -16,6 +16,7 @@ from nightjar.pages.entity_reader import ALERT, EVENT, LABEL, RESTRICTION, Entit
 from nightjar.pages.lake_reader import LakeReader, day_of
 from nightjar.pages.rendering import Rendering
 from nightjar.pages.rows import row_of
+from nightjar.pages.table_reader import TableReader
 from nightjar.rules.timestamps import microseconds
 
 # Entries that the table has.
@@ -42,12 +43,22 @@ class Lane:
     spans: list[tuple[float, float, Entry]] = field(default_factory=list)
 
 
-def add_entities(app: FastAPI, rendering: Rendering, reader: Callable[[], LakeReader], guard: Any) -> None:
+def add_entities(
+    app: FastAPI,
+    rendering: Rendering,
+    reader: Callable[[], LakeReader],
+    tables: Callable[[], TableReader],
+    guard: Any,
+) -> None:
     """Add the page."""
 
     @app.get("/entity", dependencies=[guard])
     def page(request: Request, asked: Annotated[AskedEntity, Query()]) -> HTMLResponse:
-        found = entity(reader(), asked.field, asked.value, day_of(asked.first), day_of(asked.last))
+        lake = reader()
+        found = entity(lake, asked.field, asked.value, day_of(asked.first), day_of(asked.last))
+        lists: dict[str, bool | None] = {}
+        for name in found.streams:
+            lists |= tables().lists_of(asked.field, lake.streams[name].fields[asked.field], asked.value)
         axis, lanes = lanes_of(found)
         return rendering.page(
             request,
@@ -59,6 +70,7 @@ def add_entities(app: FastAPI, rendering: Rendering, reader: Callable[[], LakeRe
             entries=found.entries[:_LISTED],
             counts={f"{kind}s": found.count(kind) for kind in (EVENT, ALERT, RESTRICTION, LABEL)},
             row_of=row_of,
+            lists={name: has for name, has in lists.items() if name not in lake.hidden_tables()},
         )
 
 

@@ -12,7 +12,7 @@ from fastapi.responses import RedirectResponse
 
 from nightjar.contracts.record_type import Row
 from nightjar.operations.labelling import label_of_alert
-from nightjar.pages.acting import Acting, form_of
+from nightjar.pages.acting import Acting, acted
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.rendering import HEADERS
 
@@ -27,8 +27,7 @@ def add_labels(app: FastAPI, reader: Callable[[], LakeReader], guard: Any, actor
 
     @app.post("/alerts/{alert_id}/label", dependencies=[guard])
     async def label(request: Request, alert_id: str, acting: Acting = actor) -> RedirectResponse:
-        form = await form_of(request)
-        who = acting.refuse(form)
+        who, form = await acted(request, acting)
         await run_in_threadpool(say, alert_id, form.get("label", ""), who, form.get("reason", "").strip())
         return back(alert_id)
 

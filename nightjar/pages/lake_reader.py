@@ -34,6 +34,7 @@ from nightjar.lake import delta, scanning, stream_state
 from nightjar.lake.tables import ALERTS, CORRECTIONS, LABELS, RECONCILIATION, RULE_STATUS, RUNS, Table
 from nightjar.operations.labelling import Labelled, alert_named
 from nightjar.operations.rule_listing import listed
+from nightjar.rules.asking import tables_asked
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK, sensitive_names
 from nightjar.rules.rulebook import RuleBook
@@ -322,6 +323,24 @@ class LakeReader:
             )
 
         return self._keep((RULE_STATUS,), ("book",), made)
+
+    def hidden_tables(self) -> frozenset[str]:
+        """The tables that a rule asks about a sensitive field: their keys are values of it."""
+        streams = self._config.streams
+        if not any(stream.sensitive for stream in streams.values()):
+            return frozenset()
+
+        def asked() -> frozenset[str]:
+            rules = (version.rule for version in self.book().every)
+            pairs = ((streams[rule.stream], rule) for rule in rules if rule.stream in streams)
+            return frozenset(
+                table
+                for stream, rule in pairs
+                for field, table in tables_asked(rule, stream)
+                if field in stream.sensitive
+            )
+
+        return self._keep((RULE_STATUS,), ("hidden tables",), asked)
 
     def rules(self, *, every: bool = False) -> list[dict[str, Any]]:
         """The rules in force and those that wait, as `nightjar rules list --json` has them. every: all versions."""

@@ -15,17 +15,21 @@ from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.serving import LocalAccess
 from nightjar.pages.stream_page import StreamReader
+from nightjar.pages.table_reader import TableReader
 from nightjar.rules.streams import Stream
 
 
 def local_pages(settings: Settings, streams: Mapping[str, Stream]) -> tuple[FastAPI, LocalAccess]:
-    """The application, and what lets people in: to look, and to label alerts in the name of whoever runs this."""
+    """The application, and what lets people in: to look, and to label alerts and change lists in the name of
+    whoever runs this."""
     reader = LakeReader(backfill_config(settings, streams, spark=False), lambda: OnKafka(settings))
     live, stream, access = LiveAlerts(settings, streams), StreamReader(settings, streams), LocalAccess()
+    tables = TableReader.on_kafka(settings, streams)
     app = application(
         lambda: reader,
         lambda: live,
         lambda: stream,
+        lambda: tables,
         access.guard,
         actor=access.actor,
         send=lambda label: send_labels(settings, [label]),

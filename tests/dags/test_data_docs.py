@@ -83,6 +83,8 @@ def test_alerts_are_shown_to_nobody_without_a_session(running: LocalAirflow) -> 
         "rules/x",
         "stream",
         "entity?field=a&value=b",
+        "tables",
+        "tables/x",
     ):
         answer = client.get(f"/nightjar/{path}")
         assert answer.status_code == 401, path
@@ -145,7 +147,8 @@ def test_a_viewer_looks_and_a_user_labels(running: LocalAirflow, alert_path: str
     for other, code in (({}, 503), ({"seal": "0" * 64}, 403), ({"label": "dunno"}, 400)):
         form = {"label": "fraud", "seal": seal} | other
         assert session_of(running).post(f"/nightjar/{alert_path}/label", data=form).status_code == code, form
-        assert session_of(running, "viewer").post(f"/nightjar/{alert_path}/label", data=form).status_code == 403
+        for path in (f"{alert_path}/label", "tables/x/change", "tables/x/import", "tables/x/approve"):
+            assert session_of(running, "viewer").post(f"/nightjar/{path}", data=form).status_code == 403, path
         assert session_of(running, None).post(f"/nightjar/{alert_path}/label", data=form).status_code == 401
 
 

@@ -5,87 +5,30 @@ import getpass
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
 
-import httpx
 import polars as pl
 import pytest
-from fastapi import Depends
 
 from nightjar.backfill.publish.precision import Precision
-from nightjar.configuration.backfill import backfill_config
-from nightjar.configuration.settings import load_settings
 from nightjar.contracts.labels import LABEL, message
-from nightjar.contracts.record_type import Row
 from nightjar.contracts.run_manifest import RunManifest, RunState
 from nightjar.lake.tables import ALERTS, LABELS, RESTRICTIONS, RUNS
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting
-from nightjar.pages.application import application
-from nightjar.pages.lake_reader import LakeReader
-from nightjar.pages.live import LiveAlerts
-from nightjar.pages.serving import LocalAccess
-from nightjar.pages.stream_page import StreamReader
-from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import microseconds
-from tests.support.browser import served
 from tests.support.explained_lake import DAY, GROUP, LIMIT, MINUTES, PUBLISHED, Ground, named, small_lake
 from tests.support.payments import NOON, add, days, fill, payment
+from tests.support.served_pages import Pages, serving
 
 FORM = "application/x-www-form-urlencoded"
 ENTITY = "/entity?field=customer_id&value=ann"
 HOSTILE = "<script>alert(1)</script>&\"'"
-
-
-@dataclass
-class Pages:
-    """The pages over a lake, served on a port."""
-
-    ground: Ground
-    access: LocalAccess
-    address: str
-    sent: list[Row]
-    """Labels that were sent."""
-
-    def stranger(self) -> httpx.Client:
-        """Who has no token."""
-        return httpx.Client(base_url=self.address, trust_env=False, timeout=240)
-
-    def get(self, path: str, code: int = 200) -> str:
-        """What a reader gets."""
-        with self.stranger() as client:
-            client.get(f"/?token={self.access.token}")
-            answer = client.get(path)
-        assert answer.status_code == code, answer.text
-        return answer.text
-
-
-@contextmanager
-def serving(
-    ground: Ground, streams: Mapping[str, Stream] | None = None, acting: Acting | None = None
-) -> Iterator[Pages]:
-    """The pages over the lake, without Kafka. acting: the user of every request; None: whoever runs the command."""
-    settings = load_settings(lake_dir=str(ground.root), bootstrap_servers="127.0.0.1:9")
-    streams = streams or load_streams(settings.streams)
-    reader, access = LakeReader(backfill_config(settings, streams, spark=False)), LocalAccess()
-    sent: list[Row] = []
-    app = application(
-        lambda: reader,
-        lambda: LiveAlerts(settings, streams),
-        lambda: StreamReader(settings, streams),
-        access.guard,
-        actor=access.actor if acting is None else Depends(lambda: acting),
-        send=sent.append,
-        links={},
-    )
-    access.protect(app)
-    with served(app) as address:
-        yield Pages(ground, access, address, sent)
 
 
 @pytest.fixture
@@ -108,6 +51,9 @@ def test_nobody_without_the_token_sees_a_page(pages: Pages) -> None:
         "/nights/2026-01-05",
         "/rules",
         "/stream",
+        "/tables",
+        "/tables/blocked?key=x",
+        "/tables/blocked/import",
     ):
         for given in ("", "?token=wrong"):
             answer = client.get(address + given)
@@ -136,6 +82,8 @@ def test_an_empty_lake_says_what_will_be_there(tmp_path: Path) -> None:
         assert "No run has judged" in pages.get("/nights/2026-01-05", 404)
         assert "Rule limits was never published" in pages.get("/rules/limits", 404)
         assert "no broker responds" in pages.get("/stream", 503)
+        assert "No list is declared" in pages.get("/tables")
+        assert "no table is declared" in pages.get("/tables/blocked", 404)
         assert pages.get("/alerts.csv").startswith("event_time,")
 
 

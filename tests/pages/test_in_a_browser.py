@@ -1,5 +1,6 @@
 """The pages in a real browser, with alerts that arrive on a real Kafka."""
 
+import getpass
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -16,8 +17,11 @@ from nightjar.kafka.clients import producer
 from nightjar.operations.job_watch import STALE
 from nightjar.operations.status import read_status
 from nightjar.operations.stream_health import read_health
+from nightjar.operations.tables import Order, change_table, read_tables
 from nightjar.pages.local import local_pages
 from nightjar.rules.events import Reason, Rejection
+from nightjar.rules.tables import TableType
+from nightjar.rules.types import STRING, Kind
 from tests.support.alert_records import alert
 from tests.support.browser import chromium, needs_chromium, served
 from tests.support.explained_lake import Ground, named, small_lake
@@ -142,6 +146,47 @@ def test_examples_of_sensitive_streams_are_hidden(kafka_topics: TestTopics) -> N
         ]
 
 
+def test_a_list_is_changed_by_keyboard_from_a_file_and_by_approval(tmp_path: Path, kafka_topics: TestTopics) -> None:
+    """What is sent is there at once; a file is only shown before its import is sent; and nothing in it runs."""
+    own = with_lists(kafka_topics).ensure()
+    eve = Order(["card-1"], is_set=True, valid_from=None, author="eve", reason=HOSTILE)
+    change_table(own.settings, "checked", [eve])
+    (tmp_path / "rows.csv").write_text(f'key,reason\n10.0.0.1,\n"{HOSTILE}",{HOSTILE}\n')
+    with looking(small_lake(tmp_path / "lake"), own) as (page, address):
+        page.goto(f"{address}/tables")
+        page.get_by_role("link", name="blocked").click()
+        page.get_by_label("keys, one a line").first.fill("10.0.0.1")
+        page.keyboard.press("Tab")
+        page.keyboard.type("seen twice")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status")).to_have_text("It is done.")
+        expect(page.get_by_role("heading", level=2).first).to_have_text("It is on the list.")
+        page.get_by_role("link", name="blocked").click()
+        page.get_by_text("Import a list").click()
+        page.get_by_label("a file").set_input_files(tmp_path / "rows.csv")
+        expect(page.get_by_label("they are")).to_have_value("csv")
+        page.locator("form[action$=import]").get_by_label("why").fill("feed")
+        page.get_by_role("button", name="Preview").click()
+        expect(page.locator("dl")).to_contain_text(f"1: {HOSTILE}")
+        assert barriers(page) == []
+        page.get_by_role("button", name="Import").click()
+        expect(page.get_by_role("status")).to_have_text("It is done.")
+        page.get_by_role("link", name=HOSTILE).first.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"blocked: {HOSTILE}")
+        page.goto(f"{address}/tables")
+        page.get_by_role("link", name="1 waiting").click()
+        page.get_by_role("button", name="Approve").click()
+        expect(page.get_by_role("status")).to_have_text("It is done.")
+        assert page.title() == "checked, list · nightjar", "nothing in it ran"
+    assert read_tables(own.settings, own.streams).keys("blocked") == ["10.0.0.1", HOSTILE]
+
+
+def with_lists(own: TestTopics) -> TestTopics:
+    """The same, with a list, and one whose changes somebody else approves."""
+    lists = {"blocked": STRING, "checked": TableType(Kind.STRING, approved_from=0)}
+    return replace(own, streams={name: replace(stream, tables=lists) for name, stream in own.streams.items()})
+
+
 def barriers(page: Page) -> list[str]:
     """What axe-core finds that keeps people from a page, by the WCAG 2.2 at level AA and by good practice."""
     page.evaluate(axe().read_text())
@@ -160,7 +205,10 @@ def test_every_page_fits_and_can_be_used_by_keyboard(
     ground.alert(text="x" * 300)
     ground.night(outcome="revised", cause="late_event", stream_revision=1)
     ground.corrected("alert", "late_event", text="three payments")
-    own = kafka_topics.ensure()
+    own = with_lists(kafka_topics).ensure()
+    for table, author in (("blocked", getpass.getuser()), ("checked", getpass.getuser()), ("checked", "x" * 300)):
+        order = Order(["x" * 200, "y"], is_set=True, valid_from=None, author=author, reason="z" * 300)
+        change_table(own.settings, table, [order])
     with looking(ground, own, dark=dark, width=width) as (page, address):
         for path in (
             "alerts",
@@ -171,13 +219,18 @@ def test_every_page_fits_and_can_be_used_by_keyboard(
             "rules/limit",
             "stream",
             ENTITY,
+            "tables",
+            "tables/blocked",
+            "tables/blocked?key=y",
+            "tables/checked",
         ):
             page.goto(f"{address}/{path}")
             assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
             for landmark in ("main", "nav[aria-label='Pages']", "h1"):
                 assert page.locator(landmark).count() == 1, (path, landmark)
             unnamed = page.locator(
-                "svg:not([aria-label]), input:not(label input, [type=hidden]), select:not(label select)"
+                "svg:not([aria-label]), input:not(label input, [type=hidden]), select:not(label select), "
+                "textarea:not(label textarea)"
             )
             assert unnamed.count() == 0, path
             assert barriers(page) == [], path

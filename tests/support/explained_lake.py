@@ -14,6 +14,7 @@ from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RULE_STATUS, RUNS, VIOLATIONS
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.rulebook import Record
+from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import microseconds
 from tests.support.answers import answered
 from tests.support.payments import NOON, STREAM, add, days, fill, payment
@@ -67,10 +68,10 @@ class Ground:
     root: Path
     answers: list[Record] = field(default_factory=list)
 
-    def publish(self, *messages: dict[str, Any], at: datetime = PUBLISHED) -> None:
-        """Rule messages that were answered then."""
+    def publish(self, *messages: dict[str, Any], at: datetime = PUBLISHED, stream: Stream = STREAM) -> None:
+        """Rule messages about this stream that were answered then."""
         before = len(self.answers)
-        streams = {"transactions": STREAM}
+        streams = {stream.name: stream}
         self.answers += answered(streams, *messages, at=microseconds(at), first=before, after=tuple(self.answers))
         read = JsonReader(RULE_STATUS)
         place = {"partition": 0, "arrival_time": at}

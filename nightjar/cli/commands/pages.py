@@ -15,11 +15,11 @@ def register(app: typer.Typer) -> None:
 def pages(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port on 127.0.0.1; 0: any that is free.")] = 8650,
 ) -> None:
-    """Show alerts, why each exists, what the nights found, the rules, and the stream in a browser, until Ctrl-C.
+    """Show alerts, why each exists, what the nights found, rules, lists, and the stream in a browser, until Ctrl-C.
 
-    An alert can be labelled there, in the name of whoever runs this. Reads the lake, and new alerts from Kafka if it
-    can be reached. Listens on this machine only; the address that is printed holds a token, drawn at each start. In
-    Airflow the same pages are behind its login.
+    Alerts can be labelled and lists changed there, in the name of whoever runs this. Reads the lake, and lists and new
+    alerts from Kafka if it can be reached. Listens on this machine only; the address that is printed holds a token,
+    drawn at each start. In Airflow the same pages are behind its login.
     """
     from nightjar.pages.local import local_pages
     from nightjar.pages.serving import address_of, bound, server_of

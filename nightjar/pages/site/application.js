@@ -33,6 +33,18 @@
   reachable();
   addEventListener("resize", reachable);
 
+  // A chosen file becomes the text of its form, which is all that is sent.
+  for (const chosen of document.querySelectorAll("input[type=file][data-into]")) {
+    const { into, format } = chosen.dataset;
+    chosen.closest("label").hidden = false;
+    chosen.addEventListener("change", async () => {
+      const [file] = chosen.files;
+      if (!file) return;
+      chosen.form.elements[into].value = await file.text();
+      chosen.form.elements[format].value = file.name.toLowerCase().endsWith(".csv") ? "csv" : "keys";
+    });
+  }
+
   // A part that is read again every few seconds, as long as somebody looks.
   const part = document.querySelector("[data-refresh]");
   const refresh = async () => {

@@ -1,0 +1,92 @@
+"""The pages over a lake, served without Kafka: what a test sends is in lists."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import httpx
+from fastapi import Depends
+
+from nightjar.configuration.backfill import backfill_config
+from nightjar.configuration.settings import load_settings
+from nightjar.contracts.record_type import Row
+from nightjar.operations.tables import now
+from nightjar.pages.acting import Acting
+from nightjar.pages.application import application
+from nightjar.pages.lake_reader import LakeReader
+from nightjar.pages.live import LiveAlerts
+from nightjar.pages.serving import LocalAccess
+from nightjar.pages.stream_page import StreamReader
+from nightjar.pages.table_reader import TableReader
+from nightjar.rules.rulebook import Record
+from nightjar.rules.streams import Stream, load_streams
+from tests.support.browser import served
+from tests.support.explained_lake import Ground
+
+
+@dataclass
+class TablesTopic:
+    """Changes of tables, in the place of their topic."""
+
+    records: list[Record] = field(default_factory=list)
+
+    def since(self, offset: int) -> list[Record]:
+        """Those from an offset on."""
+        return self.records[offset:]
+
+    def append(self, messages: Iterable[tuple[bytes, bytes]]) -> None:
+        """Arrive now."""
+        self.records += [Record(at, now(), value) for at, (_, value) in enumerate(messages, len(self.records))]
+
+
+@dataclass
+class Pages:
+    """The pages over a lake, served on a port."""
+
+    ground: Ground
+    access: LocalAccess
+    address: str
+    sent: list[Row]
+    """Labels that were sent."""
+    topic: TablesTopic
+
+    def stranger(self) -> httpx.Client:
+        """Who has no token."""
+        return httpx.Client(base_url=self.address, trust_env=False, timeout=240)
+
+    def get(self, path: str, code: int = 200) -> str:
+        """What a reader gets."""
+        with self.stranger() as client:
+            client.get(f"/?token={self.access.token}")
+            answer = client.get(path)
+        assert answer.status_code == code, answer.text
+        return answer.text
+
+
+@contextmanager
+def serving(
+    ground: Ground,
+    streams: Mapping[str, Stream] | None = None,
+    acting: Acting | None = None,
+    topic: TablesTopic | None = None,
+) -> Iterator[Pages]:
+    """The pages over the lake, without Kafka. acting: the user of every request; None: whoever runs the command."""
+    settings = load_settings(lake_dir=str(ground.root), bootstrap_servers="127.0.0.1:9")
+    streams = streams or load_streams(settings.streams)
+    reader, access = LakeReader(backfill_config(settings, streams, spark=False)), LocalAccess()
+    sent: list[Row] = []
+    topic = topic or TablesTopic()
+    tables = TableReader(streams, topic.since, topic.append)
+    app = application(
+        lambda: reader,
+        lambda: LiveAlerts(settings, streams),
+        lambda: StreamReader(settings, streams),
+        lambda: tables,
+        access.guard,
+        actor=access.actor if acting is None else Depends(lambda: acting),
+        send=sent.append,
+        links={},
+    )
+    access.protect(app)
+    with served(app) as address:
+        yield Pages(ground, access, address, sent, topic)
