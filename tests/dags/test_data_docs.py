@@ -194,6 +194,8 @@ def test_alerts_stand_in_airflows_frame_with_its_theme(running: LocalAirflow, al
         page.wait_for_url("**/nightjar/nights")  # Airflow's own address follows the frame once it has loaded
         page.reload()
         expect(frame.get_by_role("heading", level=1)).to_have_text("Nights")
+        frame.get_by_role("link", name="Lists").click()
+        expect(frame.get_by_role("main")).to_contain_text("No list is declared")
         frame.get_by_role("link", name="Data docs").click()
         page.wait_for_url("**/plugin/data-docs**")
 
