@@ -69,7 +69,7 @@ def case_file() -> Schema:
             "control": _one_or_more({"if": {"type": "object"}, "then": control, "else": {"type": "string"}}),
             "tables": {
                 **_one_or_more({"type": ["object", "string"]}),
-                "description": "Changes of tables: {table: blocked_ips, set: [...], valid_from: 5m}; remove; approve.",
+                "description": "Changes: {table: cards, set: [...], values: [...], valid_from: 5m}; remove; approve.",
             },
             "events": {
                 "type": "object",
@@ -100,7 +100,10 @@ def case_file() -> Schema:
         "title": {"type": "string"},
         "description": {"type": "string"},
         "streams": {"type": "object", "description": "Streams of its own, instead of the shipped ones."},
-        "tables": {"type": "object", "description": "Tables that rules ask: {blocked_ips: {key: string}}."},
+        "tables": {
+            "type": "object",
+            "description": "Tables that rules ask: {cards: {key: string, values: {country: string}}}.",
+        },
         "settings": settings,
         "base": {**time, "description": "Where offsets begin."},
         "steps": _one_or_more(step),

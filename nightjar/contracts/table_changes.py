@@ -2,8 +2,13 @@
 
     {"table": "blocked_ips", "set": ["10.0.0.1"], "valid_from": "2026-01-05T12:00:00Z", "author": "ann", "reason": "…"}
 
-`remove` takes the place of `set`. Without `valid_from` the change is valid from the record's arrival on. Whoever may
-write to the topic may change tables; what is no such record is skipped, by every host alike, and stays in the lake.
+`remove` takes the place of `set`. Without `valid_from` the change is valid from the record's arrival on. Of a table
+with values a record that sets keys can have these of each key, in the same order:
+
+    {"table": "cards", "set": ["4711", "4712"], "values": [{"country": "DE", "limit": "500.00"}, {"country": "FR"}]}
+
+Whoever may write to the topic may change tables; what is no such record is skipped, by every host alike, and stays in
+the lake.
 
 Where a table's declaration asks for approvals (S22.8), a change has an `id`, and waits for a record by another author:
 
@@ -16,18 +21,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from nightjar.contracts.json_text import ascii_json
 from nightjar.rules.engine.table_rows import Change
 from nightjar.rules.rulebook import Record
-from nightjar.rules.tables import MAX_KEY, TableType
+from nightjar.rules.table_values import declared_values, is_text, text_size
+from nightjar.rules.tables import MAX_KEY, TableType, values_of
 from nightjar.rules.timestamps import iso_text, microseconds, parse_timestamp
 from nightjar.rules.types import FieldType, Kind
 
 # Of a record: with keys of MAX_KEY characters it stays below what brokers take by default.
 MAX_KEYS = 1000
 MAX_TEXT = 500
+# Characters of the values that the commands put into one record, for the same reason.
+MAX_VALUES_TEXT = 400_000
 
 MAX_ID = 64
 # That wait for approval at once: changes, and characters of their keys. Further ones have no effect.
@@ -35,7 +44,7 @@ MAX_WAITING = 10_000
 MAX_WAITING_TEXT = 64 << 20
 
 _ACTIONS = {"set": True, "remove": False}
-_MEMBERS = frozenset({"table", *_ACTIONS, "valid_from", "author", "reason", "id"})
+_MEMBERS = frozenset({"table", *_ACTIONS, "values", "valid_from", "author", "reason", "id"})
 _OF_APPROVAL = frozenset({"table", "approve", "author", "reason"})
 _INT64 = 1 << 63
 
@@ -49,9 +58,12 @@ def change_record(
     author: str = "",
     reason: str = "",
     id: str = "",  # noqa: A002  the record's own word
+    values: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[bytes, bytes]:
-    """Key and value of a record, with at most MAX_KEYS keys."""
+    """Key and value of a record, with at most MAX_KEYS keys. values: of each key, as `declared_values` has them."""
     record: dict[str, Any] = {"table": table, "set" if is_set else "remove": list(keys)}
+    if any(values):
+        record["values"] = [dict(each) for each in values]
     if valid_from is not None:
         record["valid_from"] = iso_text(microseconds(valid_from))
     record |= {name: text for name, text in (("id", id), ("author", author), ("reason", reason)) if text}
@@ -138,14 +150,15 @@ def _needs_approval(change: Change, kind: FieldType) -> bool:
 
 
 def _size(change: Change) -> int:
-    return sum(len(str(key)) for key in change.keys)
+    return sum(len(str(key)) for key in change.keys) + sum(map(text_size, change.values))
 
 
 def _written(record: Record) -> dict[str, Any]:
     """The object that a record is; empty if it is none."""
     try:
-        written = json.loads(record.value)
-    except (ValueError, RecursionError):
+        # numbers as they are written: a decimal has all its digits
+        written = json.loads(record.value, parse_float=Decimal)
+    except (ValueError, RecursionError, ArithmeticError):
         return {}
     return written if isinstance(written, dict) else {}
 
@@ -174,25 +187,31 @@ def _change(record: Record, written: Mapping[str, Any], tables: Mapping[str, Fie
     if "valid_from" in written:
         text = written["valid_from"]
         valid_from = parse_timestamp(text, zone_required=True) if isinstance(text, str) else None
-    said = [written.get(name, "") for name in ("author", "reason", "id")]
+    author, reason, name = said = [written.get(member, "") for member in ("author", "reason", "id")]
     if valid_from is None or not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in said):
         return None
-    if len(said[2]) > MAX_ID:
+    values = _values(written.get("values", ()), kind, len(keys) if actions == ["set"] else 0)
+    if len(name) > MAX_ID or values is None:
         return None
-    return Change(record.offset, record.arrival, str(table), keys, _ACTIONS[actions[0]], valid_from, *said)
+    place, is_set = (record.offset, record.arrival, str(table)), _ACTIONS[actions[0]]
+    return Change(*place, keys, is_set, valid_from, author, reason, name, values=values)
+
+
+def _values(written: Any, kind: FieldType, keys: int) -> Sequence[Mapping[str, Any]] | None:
+    """The values of so many keys that are set; None if these are none of the table."""
+    fields = values_of(kind)
+    if written == ():
+        return ()
+    if not isinstance(written, list) or len(written) != keys or not all(isinstance(each, dict) for each in written):
+        return None
+    try:
+        return [declared_values(each, fields) for each in written]
+    except ValueError:
+        return None
 
 
 def is_key(key: Any, kind: FieldType) -> bool:
     """Whether a value can be a key of this type."""
     if kind.kind is Kind.STRING:
-        return isinstance(key, str) and 0 < len(key) <= MAX_KEY and _is_text(key)
+        return isinstance(key, str) and 0 < len(key) <= MAX_KEY and is_text(key)
     return isinstance(key, int) and not isinstance(key, bool) and -_INT64 <= key < _INT64
-
-
-def _is_text(key: str) -> bool:
-    """Whether it is text, which half of a surrogate pair is not."""
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -1,4 +1,5 @@
-"""Files of tables' rows: keys, one a line; or CSV with a header, which can also say when a row is valid and who set it.
+"""Files of tables' rows: keys, one a line; or CSV with a header, which can also say when a row is valid and who set it,
+and the row's values, in columns of their names.
 
 key,valid_from,valid_until,author,reason
 203.0.113.7,2026-01-05T12:00:00Z,,ann,credential stuffing
@@ -17,25 +18,53 @@ from nightjar.contracts.table_changes import MAX_TEXT, is_key
 from nightjar.rules.engine.table_rows import Change, TableRows
 from nightjar.rules.errors import SettingsError, shortened
 from nightjar.rules.names import did_you_mean
-from nightjar.rules.tables import MAX_KEY
+from nightjar.rules.table_values import value_of_text
+from nightjar.rules.tables import FILE_COLUMNS, MAX_KEY, values_of
 from nightjar.rules.timestamps import MIN_TIMESTAMP, parse_timestamp
 from nightjar.rules.types import FieldType, Kind
 
 Key = str | int
 
-_COLUMNS = ("key", "valid_from", "valid_until", "author", "reason")
-
 
 @dataclass(frozen=True)
 class FileRow:
     """A row of a file. valid_from, valid_until: event times (µs), None where it says nothing; author, reason: likewise
-    empty."""
+    empty. values: as table_values.declared_values has them; None of a file that has none."""
 
     key: Key
     valid_from: int | None = None
     valid_until: int | None = None
     author: str = ""
     reason: str = ""
+    values: Mapping[str, Any] | None = None
+
+
+def values_of_texts(texts: Iterable[str], table: str, kind: FieldType) -> dict[str, Any]:
+    """The values of a row from texts such as country=DE; one without a text after the = is NULL.
+
+    Raises:
+        SettingsError: a text is none such, or the table has no such value.
+    """
+    found = dict[str, Any]()
+    for text in texts:
+        name, is_one, written = text.partition("=")
+        if not is_one or name in found:
+            what = "is given twice" if is_one else "is not a name, = and a value"
+            raise SettingsError(what, where=f"--value {shortened(text)!r}", remedy="Write --value country=DE")
+        found[name] = _value(name, written, table, kind)
+    return {name: found[name] for name in values_of(kind) if found.get(name) is not None}
+
+
+def _value(name: str, text: str, table: str, kind: FieldType) -> Any:
+    """The value of a row that a text is."""
+    fields = values_of(kind)
+    if name not in fields:
+        remedy = did_you_mean(name, fields, "Values are") if fields else "It has keys only"
+        raise SettingsError(f"is not a value of table {table}", where=shortened(name) or "an empty name", remedy=remedy)
+    try:
+        return value_of_text(text, fields[name])
+    except ValueError as refusal:
+        raise SettingsError(refusal.args[0], where=f"{table}.{name}", remedy=refusal.args[1]) from None
 
 
 def table_kind(table: str, declared: Mapping[str, FieldType]) -> FieldType:
@@ -94,7 +123,7 @@ def read_rows(file: Path, table: str, kind: FieldType) -> list[FileRow]:
         if isinstance(row, SettingsError):
             raise row
         found.append(row)
-    return found if is_csv else [*dict.fromkeys(found)]
+    return found if is_csv else [*{row.key: row for row in found}.values()]
 
 
 def rows_of_text(
@@ -134,11 +163,12 @@ def _csv_rows(origin: str, text: str, table: str, kind: FieldType) -> Iterator[t
     header = values() or []
     if isinstance(header, SettingsError):
         raise header
+    columns = (*FILE_COLUMNS, *values_of(kind))
     for name in header:
-        if name not in _COLUMNS or header.count(name) > 1:
-            raise error(f"{name!r:.40} is not a column of rows", did_you_mean(name, _COLUMNS, "Columns are"))
+        if name not in columns or header.count(name) > 1:
+            raise error(f"{name!r:.40} is not a column of rows", did_you_mean(name, columns, "Columns are"))
     if "key" not in header:
-        raise error("there is no column `key`", f"The first line names the columns: {', '.join(_COLUMNS)}")
+        raise error("there is no column `key`", f"The first line names the columns: {', '.join(columns)}")
     while (found := values()) is not None:
         if found:
             try:
@@ -155,20 +185,22 @@ def _csv_row(
         what = f"has {len(values)} values, and the header names {len(header)} columns"
         raise error(what, "Put texts with a comma in double quotes")
     row = dict(zip(header, values, strict=True))
-    begins, ends = (_time(row.get(name, "")) for name in _COLUMNS[1:3])
-    for name, time in zip(_COLUMNS[1:3], (begins, ends), strict=True):
+    begins, ends = (_time(row.get(name, "")) for name in FILE_COLUMNS[1:3])
+    for name, time in zip(FILE_COLUMNS[1:3], (begins, ends), strict=True):
         if time is None and row.get(name):
             raise error(f"{name} {row[name]!r:.40} is not a point in time", "Write 2026-01-05T12:00:00Z")
     if begins is not None and ends is not None and ends <= begins:
         raise error("valid_until is not after valid_from", "Exchange them, or leave the row out")
-    author, reason = (row.get(name, "") for name in _COLUMNS[3:])
+    author, reason = (row.get(name, "") for name in FILE_COLUMNS[3:])
     if len(author) > MAX_TEXT or len(reason) > MAX_TEXT:
         raise error(f"author or reason has more than {MAX_TEXT} characters", "Shorten it")
     try:
         key = _key(row["key"], table, kind)
+        read = {name: _value(name, row[name], table, kind) for name in values_of(kind) if name in row}
     except SettingsError as refusal:
         raise error(f"{refusal.where} {refusal.what}", refusal.remedy) from None
-    return FileRow(key, begins, ends, author, reason)
+    written = {name: value for name, value in read.items() if value is not None}
+    return FileRow(key, begins, ends, author, reason, written if read else None)
 
 
 def _time(text: str) -> int | None:
@@ -198,7 +230,8 @@ def rows_of_files(given: Sequence[str], declared: Mapping[str, FieldType]) -> Ta
             ends = [] if row.valid_until is None else [(False, row.valid_until)]
             for is_set, at in [(True, begins), *ends]:
                 keys: Any = [row.key]
-                changes.append(Change(position, 0, name, keys, is_set, at))
+                values = [row.values] if is_set and row.values else []
+                changes.append(Change(position, 0, name, keys, is_set, at, values=values))
                 position += 1
         rows.add(changes, position)
     if rows.left_out:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
+from typing import Any
 
 from nightjar.configuration.settings import Settings
-from nightjar.contracts.table_changes import MAX_KEYS, MAX_TEXT, ChangeReader, approval_record, change_record
+from nightjar.contracts.table_changes import (
+    MAX_KEYS,
+    MAX_TEXT,
+    MAX_VALUES_TEXT,
+    ChangeReader,
+    approval_record,
+    change_record,
+)
 from nightjar.files.table_files import FileRow, Key, keys_of
 from nightjar.kafka.clients import explained, producer
 from nightjar.kafka.readers import Reader
@@ -20,8 +30,9 @@ from nightjar.rules.errors import SettingsError, shortened
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream, tables_of
+from nightjar.rules.table_values import shown_values
 from nightjar.rules.tables import MAX_CHANGES
-from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.timestamps import from_microseconds, iso_text, microseconds
 from nightjar.rules.types import FieldType
 
 _DELIVERY_SECONDS = 30
@@ -52,6 +63,13 @@ class TableHistory:
     def keys(self, table: str, at: int | None = None) -> list[str]:
         """The keys that the table has at an event time (µs; None: now), as text."""
         return [str(key) for key in self.rows.keys_at(table, now() if at is None else at).to_pylist()]
+
+    def values(self, table: str, at: int | None = None) -> dict[str, dict[str, Any]]:
+        """The same keys with the values of their rows, as table_values.declared_values has them."""
+        found = self.rows.rows_at(table, now() if at is None else at).to_pylist()
+        return {
+            row.pop("key"): {name: _written(value) for name, value in row.items() if value is not None} for row in found
+        }
 
     def last(self, table: str) -> Change | None:
         """The last change that has taken effect."""
@@ -113,33 +131,43 @@ def read_tables(settings: Settings, streams: Mapping[str, Stream]) -> TableHisto
     return TableLog(streams).add(read_records(settings))
 
 
+def _written(value: Any) -> Any:
+    """A value of a row as JSON has it."""
+    if isinstance(value, datetime):
+        return iso_text(microseconds(value))
+    return format(value, "f") if isinstance(value, Decimal) else value
+
+
 @dataclass(frozen=True)
 class Order:
     """What somebody wants to be changed: keys of a table, set or removed. valid_from: None: from its arrival on;
-    author: None: the login name."""
+    author: None: the login name. values: of each key, as table_values.declared_values has them; none where all are
+    NULL."""
 
     keys: Sequence[Key]
     is_set: bool
     valid_from: datetime | None
     author: str | None
     reason: str
+    values: Sequence[Mapping[str, Any]] = ()
 
 
-def imported(rows: Iterable[FileRow], present: Collection[Key], order: Order) -> list[Order]:
+def imported(rows: Iterable[FileRow], present: Mapping[Key, Mapping[str, Any]], order: Order) -> list[Order]:
     """The orders that set the rows of a file.
 
-    present: the keys that the table has, which are set again only from a time that the file states. order: what holds
-    where the file says nothing.
+    present: the keys that the table has, with their values; they are set again only from a time that the file states,
+    or with other values. order: what holds where the file says nothing.
     """
-    found: dict[tuple[bool, datetime | None, str | None, str], dict[Key, None]] = {}
+    found: dict[tuple[bool, datetime | None, str | None, str], dict[Key, Mapping[str, Any]]] = {}
     for row in rows:
         who = row.author or order.author, row.reason or order.reason
-        if row.valid_from is not None or row.key not in present:
+        is_there = row.key in present and (row.values is None or row.values == present[row.key])
+        if row.valid_from is not None or not is_there:
             begins = order.valid_from if row.valid_from is None else from_microseconds(row.valid_from)
-            found.setdefault((True, begins, *who), {})[row.key] = None
+            found.setdefault((True, begins, *who), {})[row.key] = row.values or {}
         if row.valid_until is not None:
-            found.setdefault((False, from_microseconds(row.valid_until), *who), {})[row.key] = None
-    return [Order([*keys], *said) for said, keys in found.items()]
+            found.setdefault((False, from_microseconds(row.valid_until), *who), {})[row.key] = {}
+    return [Order([*keys], *said, [*keys.values()] if any(keys.values()) else ()) for said, keys in found.items()]
 
 
 def import_orders(
@@ -149,10 +177,11 @@ def import_orders(
 
     replace: whether the keys that the file lacks are removed.
     """
-    rows, present = [*rows], keys_of(known.keys(table), table, kind)
+    rows, values = [*rows], known.values(table)
+    present = dict(zip(keys_of(values, table, kind), values.values(), strict=True))
     held = {row.key for row in rows}
     gone = [key for key in present if key not in held] if replace else []
-    return [*imported(rows, set(present), order), dataclasses.replace(order, keys=gone, is_set=False)]
+    return [*imported(rows, present, order), dataclasses.replace(order, keys=gone, is_set=False)]
 
 
 def change_records(table: str, orders: Iterable[Order]) -> tuple[list[str], list[tuple[bytes, bytes]]]:
@@ -167,20 +196,34 @@ def change_records(table: str, orders: Iterable[Order]) -> tuple[list[str], list
         for name, text in (("author", who), ("reason", order.reason)):
             if len(text) > MAX_TEXT:
                 raise SettingsError(f"has more than {MAX_TEXT} characters", where=name, remedy="Shorten it")
-        for at in range(0, len(order.keys), MAX_KEYS):
+        for part in _parts(order):
             ids.append(uuid.uuid4().hex[:_ID_DIGITS])
             records.append(
                 change_record(
                     table,
-                    order.keys[at : at + MAX_KEYS],
+                    order.keys[part],
                     is_set=order.is_set,
                     valid_from=order.valid_from,
                     author=who,
                     reason=order.reason,
                     id=ids[-1],
+                    values=order.values[part],
                 )
             )
     return ids, records
+
+
+def _parts(order: Order) -> Iterator[slice]:
+    """Which keys are one record: as many as one has, and whose values do not make it too long."""
+    first = size = 0
+    for at in range(len(order.keys)):
+        more = len(json.dumps(order.values[at])) if order.values else 0
+        if at > first and (at - first == MAX_KEYS or size + more > MAX_VALUES_TEXT):
+            yield slice(first, at)
+            first, size = at, 0
+        size += more
+    if order.keys:
+        yield slice(first, len(order.keys))
 
 
 def change_table(settings: Settings, table: str, orders: Iterable[Order], arrival: int | None = None) -> list[str]:
@@ -249,6 +292,15 @@ def refuse_beyond_bounds(known: TableHistory, orders: Iterable[Order]) -> None:
 def now() -> int:
     """The host's clock, µs."""
     return time.time_ns() // 1000
+
+
+def shown_values_of(change: Change) -> str:
+    """The values of the first keys of a change; only once where all keys have the same."""
+    if not change.values or all(each == change.values[0] for each in change.values):
+        return shown_values(change.values[0]) if change.values else ""
+    first = [*zip(change.keys, change.values, strict=True)][:_SHOWN]
+    listed = "; ".join(f"{key}: {shown_values(values)}" for key, values in first)
+    return listed + (f" and {len(change.keys) - _SHOWN} more" * (len(change.keys) > _SHOWN))
 
 
 def shown_keys(keys: Sequence[Key]) -> str:

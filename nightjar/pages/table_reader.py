@@ -115,7 +115,7 @@ class TableReader:
         None where Kafka cannot be read.
         """
         columns = memberships({field: kind}, self.declared)
-        names = [asked[1] for column in columns if (asked := asked_of(column)) is not None]
+        names = [asked.table for column in columns if (asked := asked_of(column)) is not None]
         if not names:
             return {}
         if self._failed is not None and time.monotonic() - self._failed < _PATIENCE:

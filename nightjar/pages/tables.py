@@ -26,6 +26,7 @@ from nightjar.operations.tables import (
     now,
     refuse_beyond_bounds,
     shown_keys,
+    shown_values_of,
 )
 from nightjar.pages.acting import Acting, acted
 from nightjar.pages.lake_reader import ROWS_SHOWN, LakeReader
@@ -34,7 +35,7 @@ from nightjar.pages.table_reader import TableReader
 from nightjar.rules.engine.table_rows import Change
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK
-from nightjar.rules.tables import TableType
+from nightjar.rules.tables import TableType, values_of
 from nightjar.rules.timestamps import from_microseconds, parse_timestamp
 from nightjar.rules.types import FieldType
 
@@ -157,7 +158,7 @@ def add_tables(
         who, form = await acted(request, acting, _MOST_ROWS, _TOO_LONG)
         kind = kind_of(table)
         keys = keys_of(filter(None, map(str.strip, form.get("keys", "").splitlines())), table, kind)
-        orders = _orders(keys, who, form)
+        orders = _orders(keys, who, form, kind)
         ids = await run_in_threadpool(lambda: tables().change(table, orders))
         hidden = await run_in_threadpool(lambda: table in reader().hidden_tables())
         return done(table, ids, **({"key": str(keys[0])} if len(keys) == 1 and not hidden else {}))
@@ -222,14 +223,14 @@ def _summary(known: TableHistory, table: str, kind: FieldType) -> dict[str, Any]
 
 def _shown(change: Change, known: TableHistory, *, hidden: bool) -> dict[str, Any]:
     """A change as people read it."""
-    waits = change in known.waiting
+    waits, values = change in known.waiting, shown_values_of(change)
     return {
         "id": change.id,
         "arrival": from_microseconds(change.arrival),
         # Without a time of its own, what waits is valid from its approval (S22.8).
         "valid_from": None if waits and change.valid_from == change.arrival else from_microseconds(change.valid_from),
         "action": "set" if change.is_set else "remove",
-        "keys": MASK if hidden else shown_keys(change.keys),
+        "keys": MASK if hidden else shown_keys(change.keys) + (f" ({values})" if values else ""),
         "author": change.author,
         "reason": change.reason,
         "approver": change.approver,
@@ -253,8 +254,8 @@ def _reason(form: dict[str, str]) -> str:
     return reason
 
 
-def _orders(keys: list[Key], who: str, form: dict[str, str]) -> list[Order]:
-    """What the form for some keys asks for.
+def _orders(keys: list[Key], who: str, form: dict[str, str], kind: FieldType) -> list[Order]:
+    """What the form for some keys asks for. kind: the table's.
 
     Raises:
         SettingsError: it asks for nothing that can be.
@@ -262,6 +263,9 @@ def _orders(keys: list[Key], who: str, form: dict[str, str]) -> list[Order]:
     is_set, until = _ACTIONS.get(form.get("change", "")), form.get("until", "")
     if is_set is None or not keys:
         raise SettingsError("is missing", where="key" if is_set is not None else "change", remedy="Fill in the form")
+    if is_set and values_of(kind):
+        remedy = f"Import a CSV with the columns key, {', '.join(values_of(kind))}"
+        raise SettingsError("is not enough: rows of this table have values", where="key", remedy=remedy)
     order = Order(keys, is_set=is_set, valid_from=None, author=who, reason=_reason(form))
     if not until:
         return [order]

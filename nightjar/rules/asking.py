@@ -13,6 +13,7 @@ def tables_asked(rule: Rule, stream: Stream) -> frozenset[tuple[str, str]]:
     """The fields that the rule's conditions ask tables about, each with the table; none if it fits no more."""
     if not stream.tables:
         return frozenset()
+    stream = stream.looking_up(rule.lookup)
     measures = rule.aggregates.values()
     texts = [rule.when, rule.where, None if rule.unless is None else rule.unless.where]
     texts += (text for m in measures for text in (m.where, m.since, m.until, *m.steps))
@@ -22,4 +23,5 @@ def tables_asked(rule: Rule, stream: Stream) -> frozenset[tuple[str, str]]:
         asked += [compile_value(text, columns, strict=False).columns for text in rule.computed.values()]
     except (PredicateError, RuleError):
         return frozenset()
-    return frozenset(pair for name in frozenset[str]().union(*asked) if (pair := asked_of(name)) is not None)
+    found = (asked_of(name) for name in frozenset[str]().union(*asked))
+    return frozenset((each.field, each.table) for each in found if each is not None)

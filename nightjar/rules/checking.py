@@ -23,7 +23,7 @@ from nightjar.rules.functions import Function, result_type
 from nightjar.rules.measures import HELD, MAX_FIELDS, Measure, fields_under, steps_under
 from nightjar.rules.names import did_you_mean, is_usable_name, named_in, unknown_name
 from nightjar.rules.predicates import check_predicate, check_value, compile_predicate
-from nightjar.rules.tables import tables_among
+from nightjar.rules.tables import tables_among, values_of
 from nightjar.rules.types import FieldType, Kind
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _EXAMPLES = {
     "shadow_of": "Write the id of the live rule",
     "group_by": "List the fields that make a group, as in [customer_id]; [] is the whole stream",
     "measures": "Write name: {sum: amount, over: 1h}, or an expression in quotes",
+    "lookup": "Write the table and the field that is its key, as in {cards: card_id}",
     "when": 'Write a condition, as in "spent > 500"',
     "where": 'Write a condition, as in "amount > 0"',
     "over": "Write the window's length, as in over: 1h",
@@ -118,6 +119,7 @@ class _Check:
         self.accepted = accepted
         self.streams = streams
         self.problems: list[Problem] = []
+        self.tables: Mapping[str, FieldType] = {}
 
     def add(self, place: str, found: Any, message: str, remedy: str) -> None:
         self.problems.append(Problem(place, found if isinstance(found, str) else repr(found), message, remedy))
@@ -206,6 +208,8 @@ class _Check:
             remedy = did_you_mean(name, self.streams, "Declared are")
             self.add("stream", name, f"there is no stream {name!r}", remedy)
             return
+        stream = self.looking_up(stream)
+        self.tables = stream.tables
         self.fields("group_by", self.written.get("group_by"), stream)
         if self.written.get("action") is not None and self.written.get("group_by") == []:
             what, remedy = "has no group that its action could restrict", "Name the fields of the group to restrict"
@@ -253,6 +257,31 @@ class _Check:
         if isinstance(written, Mapping) and not self.accepted:
             due = [DUE] if self.written.get("unless") is not None else []
             self.description(self.written.get("description"), [*stream.fields, *map(str, written), *due])
+
+    def looking_up(self, stream: Stream) -> Stream:
+        """Check which tables are looked up by which fields; returns the stream with what can be."""
+        written, usable = self.written.get("lookup"), dict[str, str]()
+        for table, name in written.items() if isinstance(written, Mapping) else ():
+            if not isinstance(table, str) or not isinstance(name, str):
+                continue
+            place, kind = f"lookup.{table}", stream.tables.get(table)
+            if kind is None:
+                declare = "Declare one as [tables.NAME] beside the streams"
+                remedy = did_you_mean(table, stream.tables, "Tables are") if stream.tables else declare
+                self.add(place, name, f"there is no table {table!r}", remedy)
+            elif not values_of(kind):
+                remedy = f'Ask it by {name} IN {table}, or declare what its rows have: values = {{country = "string"}}'
+                self.add(place, name, f"table {table} has keys only, and no values", remedy)
+            elif name not in stream.fields:
+                self.unknown_field(place, name, stream)
+            elif stream.fields[name].kind is not kind.kind:
+                fitting = [each for each, other in stream.fields.items() if other.kind is kind.kind]
+                remedy = f"Fields of that type are {', '.join(fitting)}" if fitting else "The stream has no such field"
+                what = f"a key of table {table} is {kind}, and {name} is {stream.fields[name]}"
+                self.add(place, name, what, remedy)
+            else:
+                usable[table] = name
+        return stream.looking_up(usable)
 
     def allows(self, measures: Mapping[str, Measure | str]) -> None:
         """Check what does not go with silencing others (S24)."""
@@ -352,7 +381,7 @@ class _Check:
                 if kind is not None:
                     results[name] = type_of_value(kind)
             except PredicateError as refusal:
-                self.problems += [self.explained(problem, columns, measured=True) for problem in refusal.problems]
+                self.explain(refusal, columns, measured=True)
             except DeclarationError as refusal:
                 self.add(place, text, refusal.what, refusal.remedy)
 
@@ -439,7 +468,31 @@ class _Check:
         try:
             check_predicate(text, columns, where=place, unknown=untyped, strict=not self.accepted)
         except PredicateError as refusal:
-            self.problems += [self.explained(problem, columns) for problem in refusal.problems]
+            self.explain(refusal, columns)
+
+    def explain(self, refusal: PredicateError, columns: Mapping[str, FieldType], *, measured: bool = False) -> None:
+        """Add the problems of a condition or expression."""
+        for problem in refusal.problems:
+            table, is_value, _ = problem.found.partition(".")
+            if not is_value or table not in self.tables or problem.message != unknown_name(problem.found):
+                self.problems.append(self.explained(problem, columns, measured=measured))
+            elif (found := self.of_value(problem)) is not None:
+                self.problems.append(found)
+
+    def of_value(self, problem: Problem) -> Problem | None:
+        """The problem with a value of a table, reworded; None if it follows from one of the lookup."""
+        table, _, value = problem.found.partition(".")
+        values, written = values_of(self.tables[table]), self.written.get("lookup")
+        if not values:
+            what, remedy = f"table {table} has keys only, and no values", f"Ask whether it has one, by IN {table}"
+        elif not isinstance(written, Mapping) or table not in written:
+            what = f"the rule does not look up table {table}"
+            remedy = f"Name the event's field that is the key, as in lookup: {{{table}: FIELD}}"
+        elif value not in values:
+            what, remedy = f"table {table} has no value {value!r}", did_you_mean(value, values, "Values are")
+        else:
+            return None
+        return replace(problem, message=what, remedy=remedy)
 
     def explained(self, problem: Problem, columns: Mapping[str, FieldType], *, measured: bool = False) -> Problem:
         """The problem, reworded if the unknown name is that of a measure, in an event's condition or where measures are

@@ -12,7 +12,7 @@ _REMEDY = "Change it, or no event will ever meet it"
 
 def doubts(rule: Rule, stream: Stream) -> list[Problem]:
     """Conditions of a rule that never hold, each with its place; the rule fits its stream."""
-    kinds = {**stream.columns, **measure_types(rule, stream)}
+    kinds = {**stream.looking_up(rule.lookup).columns, **measure_types(rule, stream)}
     conditions = [("where", rule.where), ("unless.where", None if rule.unless is None else rule.unless.where)]
     for name, measure in rule.aggregates.items():
         of_measure = {"where": measure.where, "since": measure.since, "until": measure.until}

@@ -115,6 +115,15 @@ class Rule(BaseModel):
             "An event with NULL in one of them belongs to no group.",
         ),
     ]
+    lookup: Annotated[
+        dict[StrictStr, StrictStr],
+        Field(
+            max_length=MAX_FIELDS,
+            description="Tables with values, each with the field that is its key, as in `{cards: card_id}`: conditions "
+            "and computed measures can then name what the table has for the event, as in `cards.country <> country`. "
+            f"At most {MAX_FIELDS}.",
+        ),
+    ] = {}
     where: Annotated[
         StrictStr | None,
         Field(description="The events that the rule sees at all: others are neither counted nor evaluated."),
@@ -395,6 +404,7 @@ def measure_types(rule: Rule, stream: Stream) -> dict[str, FieldType]:
         RuleError: a computed one has none, since the stream has been declared otherwise.
     """
     aggregates = rule.aggregates
+    stream = stream.looking_up(rule.lookup)
     types = {
         name: result_type(measure.function, None if measure.field is None else stream.fields[measure.field])
         for name, measure in aggregates.items()

@@ -48,8 +48,11 @@ def is_usable_name(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(IDENTIFIER, name) is not None and name.upper() not in RESERVED_WORDS
 
 
-# A name that is not that of a function; or a text in quotes, in which there are no names; or IN with a table's name.
-_NAMED = re.compile(r"'(?:[^']|'')*'|(?<![A-Za-z0-9_])(?:(?i:IN)\s+[A-Za-z_]\w*+|[A-Za-z_]\w*+(?! *\())", re.ASCII)
+# A name that is not that of a function, or that of a value in a table (cards.country); or a text in quotes, in which
+# there are no names; or IN with a table's name.
+_NAMED = re.compile(
+    r"'(?:[^']|'')*'|(?<![A-Za-z0-9_])(?:(?i:IN)\s+[A-Za-z_]\w*+|[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)?(?! *\())", re.ASCII
+)
 
 
 def named_in(predicate: str, known: Collection[str]) -> frozenset[str]:

@@ -20,7 +20,7 @@ from nightjar.rules.errors import DeclarationError, NightjarError, SettingsError
 from nightjar.rules.field_paths import ABSENT, CHANGE, HEADERS, KEY, FieldPath, nested
 from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS, SHIPPED
 from nightjar.rules.names import did_you_mean, is_usable_name
-from nightjar.rules.tables import memberships, tables_from_mapping
+from nightjar.rules.tables import looked_up, memberships, tables_from_mapping
 from nightjar.rules.types import STRING, FieldType, Kind
 from nightjar.rules.written_times import WrittenTime, written_time
 
@@ -77,6 +77,8 @@ class Stream:
     """The field by which events of one time are ordered (S1.3)."""
     tables: Mapping[str, FieldType] = field(default_factory=_nothing)
     """The tables that its rules can ask, with the type of each one's key (rules/tables.py)."""
+    lookup: Mapping[str, str] = field(default_factory=_nothing)
+    """To one of its rules: the tables whose values that looks up, each with the field that is the key."""
 
     @property
     def reads_key(self) -> bool:
@@ -96,8 +98,16 @@ class Stream:
 
     @property
     def columns(self) -> Mapping[str, FieldType]:
-        """What a condition on an event can read: its fields, and whether their values are in tables."""
-        return {**self.fields, **memberships(self.fields, self.tables)} if self.tables else self.fields
+        """What a condition on an event can read: its fields, whether their values are in tables, and what is looked up
+        there."""
+        if not self.tables:
+            return self.fields
+        found = looked_up(self.lookup, self.fields, self.tables)
+        return {**self.fields, **memberships(self.fields, self.tables), **found}
+
+    def looking_up(self, lookup: Mapping[str, str]) -> Stream:
+        """The stream as a rule with this lookup sees it."""
+        return replace(self, lookup=MappingProxyType(dict(lookup))) if lookup else self
 
     @property
     def recorded(self) -> Mapping[str, FieldType]:
@@ -162,7 +172,7 @@ class Stream:
         return _rebuilt, ({**vars(self), **{name: dict(getattr(self, name)) for name in _MAPPINGS}},)
 
 
-_MAPPINGS = ("fields", "paths", "times", "derived", "tables")
+_MAPPINGS = ("fields", "paths", "times", "derived", "tables", "lookup")
 
 
 def _rebuilt(parts: dict[str, Any]) -> Stream:

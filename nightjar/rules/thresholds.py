@@ -73,7 +73,7 @@ def threshold_of(rule: Rule, stream: Stream, name: str) -> Threshold:
 
 def thresholds_of(rule: Rule, stream: Stream) -> list[Threshold]:
     """Every comparison of a measure or field with a number that the whole condition depends on, in order."""
-    columns: Mapping[str, FieldType | None] = {**stream.columns, **dict.fromkeys(rule.measures)}
+    columns: Mapping[str, FieldType | None] = {**stream.looking_up(rule.lookup).columns, **dict.fromkeys(rule.measures)}
     source = Source(rule.when, "when")
     return [found for part in _conjuncts(parse(source, columns)) if (found := _threshold(source, part)) is not None]
 
@@ -101,7 +101,7 @@ def _threshold(source: Source, part: exp.Expr) -> Threshold | None:
     if not isinstance(left, exp.Column):
         left, right, operator = right, left, operators[1]
     value = _number(right)
-    if not isinstance(left, exp.Column) or value is None:
+    if not isinstance(left, exp.Column) or value is None or "." in left.name:  # of a table, not of an event
         return None
     without = f"{source.text[:start]}{left.name} IS NOT NULL{source.text[end:]}"
     return Threshold(left.name, operator, value, without)

@@ -27,9 +27,9 @@ from nightjar.rules.engine.table_rows import EVERY, TableRows
 from nightjar.rules.model import Rule, measure_types
 from nightjar.rules.predicates import Predicate, compile_predicate, truths
 from nightjar.rules.streams import Stream
-from nightjar.rules.tables import asked_of
+from nightjar.rules.tables import asked_of, values_of
 from nightjar.rules.timestamps import parse_timestamp
-from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.types import BOOLEAN, FieldType, Kind
 from nightjar.rules.versions import RuleSet, RuleVersion
 
 # The checks, one row per violation, in the violations' order.
@@ -108,6 +108,7 @@ def _conditions(
 ) -> list[bool]:
     """Whether the version's conditions hold at each event, with the measures that its violation records."""
     rule, rows = version.rule, violations.num_rows
+    stream = stream.looking_up(rule.lookup)
     types = measure_types(rule, stream)
     recorded = [_parsed(text) for text in violations.column("measures").to_pylist()]
     columns = {name: _physical(events.column(name), kind) for name, kind in stream.fields.items()}
@@ -124,7 +125,7 @@ def _conditions(
         columns[name] = pl.Series(name, given, dtype=_DTYPES.get(kind.kind, pl.Int64))
     conditions = _compiled(rule, stream, types)
     for name in frozenset[str]().union(*(condition.columns for condition in conditions)) - columns.keys():
-        columns[name] = _in_table(name, events, stream, tables)
+        columns[name] = _of_table(name, events, stream, tables)
     held = [truth.tolist() for truth in truths(conditions, columns, rows)]
     there = events.column(stream.event_id).is_valid().to_pylist()
     return [all(each) for each in zip(there, readable, *held, strict=True)]
@@ -139,15 +140,17 @@ def _can_be_silenced(recorded: dict[str, Any], version: RuleVersion, at: int) ->
     return applies is not None and allows_alerts(applies.rule, version.rule)
 
 
-def _in_table(name: str, events: pa.Table, stream: Stream, tables: TableRows | None) -> pl.Series:
-    """Whether a table has a field's value at each event, by the name that this has; NULL where it is unknown."""
+def _of_table(name: str, events: pa.Table, stream: Stream, tables: TableRows | None) -> pl.Series:
+    """What a table has for a field's value at each event, by the column's name; NULL where it is unknown."""
     asked = asked_of(name)
-    if asked is None or tables is None:
+    if asked is None:
         return pl.Series(name, [None] * events.num_rows, dtype=pl.Boolean)
-    keys = events.column(asked[0]).combine_chunks()
+    if tables is None:
+        value = values_of(stream.tables[asked.table]).get(asked.value or "", BOOLEAN)
+        return pl.Series(name, [None] * events.num_rows, dtype=_DTYPES.get(value.kind, pl.Int64))
+    keys = events.column(asked.field).combine_chunks()
     times = pc.fill_null(events.column(stream.event_time).cast(pa.int64()), 0).to_numpy()
-    held = tables.holds(asked[1], keys, times, np.full(len(times), EVERY)).astype(np.bool_)
-    return pl.Series(name, pa.array(held, mask=keys.is_null().to_numpy(zero_copy_only=False)))
+    return pl.Series(name, tables.column(asked, keys, times, np.full(len(times), EVERY)))
 
 
 def meets(events: pa.Table, stream: Stream, condition: str, tables: TableRows | None, *, where: str) -> list[bool]:
@@ -156,7 +159,7 @@ def meets(events: pa.Table, stream: Stream, condition: str, tables: TableRows | 
     columns = {name: _physical(events.column(name), kind) for name, kind in stream.fields.items()}
     predicate = compile_predicate(condition, stream.columns, where=where)
     for name in predicate.columns - columns.keys():
-        columns[name] = _in_table(name, events, stream, tables)
+        columns[name] = _of_table(name, events, stream, tables)
     (held,) = truths([predicate], columns, events.num_rows)
     found: list[bool] = held.astype(bool).tolist()
     return found

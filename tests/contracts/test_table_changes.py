@@ -15,10 +15,12 @@ from nightjar.lake.tables import TABLES
 from nightjar.rules.engine.table_rows import Change
 from nightjar.rules.rulebook import Record
 from nightjar.rules.tables import TableType
-from nightjar.rules.types import INT64, STRING, Kind
+from nightjar.rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, Kind, decimal
 
-DECLARED = {"blocked": STRING, "ports": INT64}
+FIELDS = {"country": STRING, "most": decimal(6, 2), "risk": INT64, "share": DOUBLE, "seen": TIMESTAMP, "known": BOOLEAN}
+DECLARED = {"blocked": STRING, "ports": INT64, "cards": TableType(Kind.STRING, values=tuple(FIELDS.items()))}
 GOOD = {"table": "blocked", "set": ["x"]}
+CARDS = {"table": "cards", "set": ["x"]}
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
@@ -28,6 +30,23 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert found == Change(
         7, 9, "ports", [1, -5], is_set=False, valid_from=1_767_571_200_000_000, author="ann", reason="é"
     )
+
+
+def test_values_are_read_in_one_form() -> None:
+    """However a record has them; null is as if it were not there."""
+    said = (
+        b'{"table": "cards", "set": ["a", "b", "c"], "values": [{"most": 9.50, "share": 1, "known": false}, '
+        b'{"most": "-7", "seen": "2026-01-05T13:00:00+01:00", "risk": null}, {"share": 0.25, "most": 1e3}]}'
+    )
+    (found,) = ChangeReader(DECLARED).read([Record(0, 9, said)])
+    assert found.values == [
+        {"most": "9.50", "share": 1.0, "known": False},
+        {"most": "-7.00", "seen": "2026-01-05T12:00:00.000000Z"},
+        {"most": "1000.00", "share": 0.25},
+    ]
+    _, again = change_record("cards", found.keys, is_set=True, values=found.values)
+    (same,) = ChangeReader(DECLARED).read([Record(0, 9, again)])
+    assert same == found
 
 
 def test_without_a_time_it_is_valid_from_its_arrival() -> None:
@@ -66,6 +85,36 @@ def test_without_a_time_it_is_valid_from_its_arrival() -> None:
         {**GOOD, "valid_from": None},
         {**GOOD, "author": 1},
         {**GOOD, "reason": "x" * 501},
+        {**GOOD, "values": [{"country": "DE"}]},
+        {"table": "cards", "remove": ["x"], "values": [{"country": "DE"}]},
+        {**CARDS, "values": {"country": "DE"}},
+        {**CARDS, "values": []},
+        {**CARDS, "values": None},
+        {**CARDS, "values": [{}, {}]},
+        {**CARDS, "values": ["DE"]},
+        {**CARDS, "values": [{"town": "Rome"}]},
+        {**CARDS, "values": [{"country": 1}]},
+        {**CARDS, "values": [{"country": "x" * 257}]},
+        b'{"table": "cards", "set": ["x"], "values": [{"country": "\\ud800"}]}',
+        {**CARDS, "values": [{"most": "12345.00"}]},
+        {**CARDS, "values": [{"most": "1.001"}]},
+        {**CARDS, "values": [{"most": "1_0"}]},
+        {**CARDS, "values": [{"most": True}]},
+        {**CARDS, "values": [{"most": "NaN"}]},
+        b'{"table": "cards", "set": ["x"], "values": [{"most": 1e999999999}]}',
+        b'{"table": "cards", "set": ["x"], "values": [{"most": 1e-999999999}]}',
+        b'{"table": "cards", "set": ["x"], "values": [{"most": 1e9999999999999999999999}]}',
+        b'{"table": "cards", "set": ["x"], "values": [{"most": 1.' + b"0" * 100_000 + b"}]}",
+        {**CARDS, "values": [{"risk": 1.0}]},
+        {**CARDS, "values": [{"risk": 1 << 63}]},
+        {**CARDS, "values": [{"risk": "1"}]},
+        {**CARDS, "values": [{"share": "1"}]},
+        {**CARDS, "values": [{"share": 10**400}]},
+        b'{"table": "cards", "set": ["x"], "values": [{"share": 1e999}]}',
+        b'{"table": "cards", "set": ["x"], "values": [{"share": NaN}]}',
+        {**CARDS, "values": [{"known": 1}]},
+        {**CARDS, "values": [{"seen": "2026-01-05"}]},
+        {**CARDS, "values": [{"seen": 1}]},
     ],
 )
 def test_anything_else_has_no_effect(written: Any) -> None:

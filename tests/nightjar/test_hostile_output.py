@@ -478,7 +478,14 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "table history": [Scenario(_table("history", "blocked"), 0, kafka=True, shown="ann[/x]")],
     "table approve": [Scenario(_table("approve", "blocked", HOSTILE), 2, kafka=True)],
-    "table set": [Scenario(_table("set", "blocked", "x", "--reason", "y", "--valid-from", HOSTILE), 2)],
+    "table set": [
+        Scenario(_table("set", "blocked", "x", "--reason", "y", "--valid-from", HOSTILE), 2),
+        Scenario(
+            _table("set", "blocked", "x", "--reason", "y", "--value", HOSTILE),
+            2,
+            shown="ann[/x][conceal]b[/conceal][link",  # to the =, behind which its value is
+        ),
+    ],
     "table remove": [Scenario(_table("remove", HOSTILE, "x", "--reason", "y"), 2)],
     "table import": [
         Scenario(

@@ -17,7 +17,7 @@ from nightjar.contracts.table_changes import change_record
 from nightjar.pages.acting import Acting
 from nightjar.rules.streams import load_streams
 from nightjar.rules.tables import TableType
-from nightjar.rules.types import INT64, STRING, Kind
+from nightjar.rules.types import INT64, STRING, Kind, decimal
 from tests.support.explained_lake import DAY, LIMIT, Ground, small_lake
 from tests.support.served_pages import Pages, TablesTopic, serving
 
@@ -104,6 +104,27 @@ def test_what_cannot_be_is_refused(
         assert why in sent(pages, "/tables/blocked/change", code=code, **(good | form)).text
         sent(pages, "/tables/blocked/change", code=303, **good)
     assert len(topic.records) == 1
+
+
+def test_rows_with_values_are_imported(tmp_path: Path, topic: TablesTopic) -> None:
+    """The page shows the values of changes; the form for keys would take those of rows away, and is refused."""
+    cards = {"cards": TableType(Kind.STRING, values=(("most", decimal(6, 2)),))}
+    streams = {name: replace(stream, tables=cards) for name, stream in STREAMS.items()}
+    with serving(Ground(tmp_path), streams, ANN, topic) as pages:
+        form = {"reason": "contracts", "format": "csv", "rows": "key,most\nc1,5\nc2,\n"}
+        shown = sent(pages, "/tables/cards/import", code=200, **form).text
+        (seen,) = re.findall(r'name="seen" value="([^"]*)"', shown)
+        sent(pages, "/tables/cards/import", seen=seen, **form)
+        assert "c1, c2 (c1: most=5.00; c2: )" in pages.get("/tables/cards?sent=x")
+        good = {"keys": "c1", "reason": "why not"}
+        refused = sent(pages, "/tables/cards/change", code=400, change="set", **good).text
+        assert "rows of this table have values" in refused
+        sent(pages, "/tables/cards/change", change="remove", **good)
+    said = {"table": "cards", "author": "ann"}
+    assert written(topic) == [
+        said | {"set": ["c1", "c2"], "values": [{"most": "5.00"}, {}], "reason": "contracts"},
+        said | {"remove": ["c1"], "reason": "why not"},
+    ]
 
 
 def test_who_may_only_look_sees_lists_and_changes_none(tmp_path: Path, topic: TablesTopic) -> None:

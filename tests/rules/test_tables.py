@@ -33,10 +33,25 @@ DECLARED = {
             "customer_id": "string",
             "ip": "string",
             "port": "int64",
+            "number": "int64",
         },
     }
 }
-STREAMS = streams_from_mapping(DECLARED, "test", tables={"blocked_ips": {}, "odd_ports": {"key": "int64"}})
+VALUES = {
+    "country": "string",
+    "risk": "int64",
+    "most": "decimal(12,2)",
+    "share": "double",
+    "seen": "timestamp",
+    "known": "boolean",
+}
+TABLES = {
+    "blocked_ips": {},
+    "odd_ports": {"key": "int64"},
+    "hosts": {"values": VALUES},
+    "odd": {"key": "int64", "values": {"risk": "int64"}},
+}
+STREAMS = streams_from_mapping(DECLARED, "test", tables=TABLES)
 STREAM = STREAMS["logins"]
 KEYS = ("a", "b", "c")
 
@@ -76,7 +91,8 @@ def rule(when: str, **more: Any) -> RuleSet:
 def logins(*rows: tuple[int, str | None]) -> pa.Table:
     """Events at these seconds, from these addresses, which arrive when they happen."""
     events = [
-        {"login_id": f"e{at}", "event_time": at * 10**6, "customer_id": "ann", "ip": ip, "port": at} for at, ip in rows
+        {"login_id": f"e{at}", "event_time": at * 10**6, "customer_id": "ann", "ip": ip, "port": at, "number": at - 1}
+        for at, ip in rows
     ]
     arrived = [{**event, "arrival_time": event["event_time"]} for event in events]
     return pa.Table.from_pylist(arrived, STREAM.schema.append(pa.field("arrival_time", STREAM.schema.field(1).type)))
@@ -192,9 +208,138 @@ def test_a_resolution_does_not_go_with_tables() -> None:
         rule("n > 1", measures={"n": measure})
 
 
-def test_rules_that_ask_are_not_evaluated_without_rows() -> None:
+@pytest.mark.parametrize("when", ["ip IN blocked_ips", "hosts.risk > 1"])
+def test_rules_that_ask_are_not_evaluated_without_rows(when: str) -> None:
     with pytest.raises(EvaluationError, match="its rows are not given"):
-        Engine(STREAM, rule("ip IN blocked_ips")).advance(logins((1, "x")))
+        Engine(STREAM, rule(when, lookup={"hosts": "ip"})).advance(logins((1, "x")))
+
+
+HOST = {"country": "DE", "risk": 3, "most": "10.50", "share": 0.5, "seen": "1970-01-01T00:00:02Z", "known": True}
+
+
+def hosts(*made: tuple[str, Any, int], table: str = "hosts") -> TableRows:
+    """Rows with these keys and values (None: removed) from these seconds on."""
+    return table_rows(
+        *(
+            Change(at, at, table, [key], values is not None, begins * 10**6, values=[values] if values else [])
+            for at, (key, values, begins) in enumerate(made)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ("hosts.country = 'DE'", ["e1"]),
+        ("hosts.country <> 'DE'", ["e3"]),
+        ("hosts.country IN ('FR', 'DE') AND NOT hosts.country = customer_id", ["e1", "e3"]),
+        ("hosts.country IS NULL", ["e2", "e4", "e5"]),
+        ("LOWER(hosts.country) LIKE 'd%'", ["e1"]),
+        ("hosts.risk >= 3", ["e1"]),
+        ("COALESCE(hosts.risk, 9) + port > 12", ["e4", "e5"]),
+        ("hosts.most * 2 = 21", ["e1"]),
+        ("hosts.share < 1", ["e1"]),
+        ("hosts.seen > event_time", ["e1"]),
+        ("hosts.known", ["e1"]),
+        ("hosts.risk >= 3 OR ip IN hosts AND hosts.risk IS NULL", ["e1", "e3"]),
+    ],
+)
+def test_a_condition_compares_what_a_table_has_for_a_field(when: str, expected: list[str]) -> None:
+    """S22.9: by every type; NULL where the table lacks the key or the value, where the row was removed, and of NULL."""
+    rows = hosts(("a", HOST, 0), ("b", {"country": "FR"}, 0), ("c", HOST, 0), ("c", None, 2))
+    events = logins((1, "a"), (2, "x"), (3, "b"), (4, None), (5, "c"))
+    found = alerted(Engine(STREAM, rule(when, lookup={"hosts": "ip"}), tables=rows), events)
+    assert [event for event, *_ in found] == expected
+
+
+def test_rules_look_up_one_table_by_different_fields() -> None:
+    """Conditions with the same text are different ones then, also those that look at other measures."""
+    measures = {
+        "n": {"count": "*", "over": "1h", "where": "odd.risk = 1"},
+        "first": {"count": "*", "over": "1h", "where": "odd.risk = 1 AND n = 1"},
+    }
+    written = [
+        {"id": f"by-{field}", "stream": "logins", "group_by": ["customer_id"], "when": "first = 1 AND odd.risk = 1"}
+        | {"lookup": {"odd": field}, "measures": measures}
+        for field in ("port", "number")
+    ]
+    rows = table_rows(Change(0, 0, "odd", [1], is_set=True, valid_from=0, values=[{"risk": 1}]))
+    events = logins((1, "x"), (2, "x"))
+    ruleset = RuleSet.of([parse_rule(each, STREAMS) for each in written], 0)
+    alerts = Engine(STREAM, ruleset, tables=rows).advance(events).alerts
+    # `number` is one less than the port
+    assert sorted(zip(*(alerts.column(name).to_pylist() for name in ("rule_id", "event_id")), strict=True)) == [
+        ("by-number", "e2"),
+        ("by-port", "e1"),
+    ]
+
+
+def test_other_values_that_come_later_change_nothing_that_was_evaluated() -> None:
+    """S22.4, also after a restart; the gate rechecks by all of them (S22.5)."""
+    rows = hosts(("x", {"risk": 1}, 0))
+    ruleset = rule(
+        "risky >= 1",
+        measures={"risky": {"count": "*", "over": "1h", "where": "hosts.risk > 1"}},
+        lookup={"hosts": "ip"},
+    )
+    engine = Engine(STREAM, ruleset, tables=rows)
+    first = engine.advance(logins((10, "x")), known=1)
+    rows.add([Change(1, 1, "hosts", ["x"], is_set=True, valid_from=0, values=[{"risk": 2}])], 2)
+    lost, engine = engine, Engine(STREAM, ruleset, tables=rows)
+    engine.restore([first.delta])
+    engine.resume(lost.position)
+    assert alerted(engine, logins((9, "y")), known=2) == []
+    assert alerted(engine, logins((11, "x")), known=2) == [("e11", "alert", 1)]
+    events, looked_up = logins((1, "x"), (2, None)), rule("hosts.risk = 2", lookup={"hosts": "ip"})
+    found = Truth(STREAM, looked_up, events, tables=rows).violations()
+    assert found.column("event_id").to_pylist() == ["e1"]
+    assert recheck(found, events, STREAM, looked_up, rows).column("condition_true").to_pylist() == [True]
+    older = hosts(("x", {"risk": 1}, 0))
+    assert recheck(found, events, STREAM, looked_up, older).column("condition_true").to_pylist() == [False]
+    assert recheck(found, events, STREAM, looked_up, None).column("condition_true").to_pylist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("more", "what", "remedy"),
+    [
+        ({"when": "hosts.contry = 'DE'"}, "table hosts has no value 'contry'", "Did you mean country?"),
+        ({"lookup": {}}, "the rule does not look up table hosts", "lookup: {hosts: FIELD}"),
+        ({"when": "odd.risk = 1"}, "the rule does not look up table odd", "lookup: {odd: FIELD}"),
+        ({"when": "blocked_ips.risk = 1"}, "table blocked_ips has keys only", "IN blocked_ips"),
+        ({"lookup": {"host": "ip"}}, "there is no table 'host'", "Did you mean hosts?"),
+        ({"lookup": {"blocked_ips": "ip"}}, "table blocked_ips has keys only", "ip IN blocked_ips"),
+        ({"lookup": {"hosts": "addr"}}, "stream logins has no field 'addr'", "Fields are"),
+        (
+            {"lookup": {"hosts": "port"}},
+            "a key of table hosts is string, and port is int64",
+            "login_id, customer_id, ip",
+        ),
+        ({"lookup": {"hosts": ["ip"]}}, "lookup.hosts: is", "{cards: card_id}"),
+        ({"lookup": "ip"}, "lookup: is 'ip'", "{cards: card_id}"),
+        ({"when": "hosts.risk = 'x'"}, "cannot be compared", "quotes"),
+        ({"measures": {"n": {"sum": "hosts.risk", "over": "1h"}}}, "has no field 'hosts.risk'", "Fields are"),
+        (
+            {"measures": {"n": {"count": "*", "over": "1d", "resolution": "1h", "where": "hosts.risk > 1"}}},
+            "does not go with tables",
+            "Leave resolution out",
+        ),
+    ],
+)
+def test_what_cannot_be_looked_up_is_refused_with_the_remedy(more: dict[str, Any], what: str, remedy: str) -> None:
+    with pytest.raises(NightjarError) as refusal:
+        rule(**{"when": "hosts.risk > 1", "lookup": {"hosts": "ip"}} | more)
+    assert what in str(refusal.value)
+    assert remedy in str(refusal.value)
+
+
+def test_a_threshold_beside_a_lookup_is_found() -> None:
+    """What a table has is none itself, and a measure may have the name of a value."""
+    measures = {"risk": {"count": "*", "over": "1h", "where": "hosts.risk > 1"}}
+    ruleset = rule("hosts.risk > 1 AND risk > 3", measures=measures, lookup={"hosts": "ip"})
+    found = threshold_of(ruleset.versions[0].rule, STREAM, "risk")
+    assert (found.operator, found.without) == (">", "hosts.risk > 1 AND risk IS NOT NULL")
+    with pytest.raises(NightjarError, match="is not compared with a constant"):
+        threshold_of(ruleset.versions[0].rule, STREAM, "hosts.risk")
 
 
 @pytest.mark.parametrize(
@@ -207,6 +352,11 @@ def test_rules_that_ask_are_not_evaluated_without_rows() -> None:
         ({"blocked": {"approved_from": 1}}, "is not a point in time"),
         ({"blocked": {"key": "text"}}, "is not a type"),
         ({"blocked": "string"}, "is not a table"),
+        ({"cards": {"values": ["country"]}}, "tables.cards.values: .* is not a table"),
+        ({"cards": {"values": {"country": "text"}}}, "tables.cards.values.country: .* is not a type"),
+        ({"cards": {"values": {"reason": "string"}}}, "'reason' cannot be the name of a value"),
+        ({"cards": {"values": {"and": "string"}}}, "'and' cannot be the name of a value"),
+        ({"cards": {"values": {f"v{at}": "int64" for at in range(33)}}}, "more than 32"),
         ([], "is not a table"),
     ],
 )
@@ -222,3 +372,6 @@ def test_changes_beyond_the_bounds_are_left_out(monkeypatch: pytest.MonkeyPatch)
     rows.add([change(0, [1], table="ports"), change(1, [2, 3], table="ports"), change(2, [4], table="ports")], 3)
     assert rows.keys_at("ports", 0).to_pylist() == ["1", "4"]
     assert rows.left_out == 2
+    monkeypatch.setattr("nightjar.rules.engine.table_rows.MAX_KEY_BYTES", 100)  # each of six values counts 8
+    rows = hosts(("a", {"country": "DE", "risk": 1}, 0), ("b", {}, 0), ("c", {"country": "DE"}, 0))
+    assert rows.keys_at("hosts", 0).to_pylist() == ["a", "b"]

@@ -18,6 +18,7 @@ from nightjar.rules.allowing import OF_ALERTS
 from nightjar.rules.durations import MICROSECONDS, parse_duration
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import Stream, streams_from_mapping
+from nightjar.rules.tables import TableType
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
 from nightjar.rules.types import FieldType, Kind
 from nightjar.rules.versions import RuleSet
@@ -147,8 +148,10 @@ def kinds_of(stream: Stream) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind.kind.value) for name, kind in stream.fields.items() if name not in own)
 
 
-# The table that random rules ask, about the first of these fields that the stream has.
+# The table that random rules ask, about the first of these fields that the stream has, and a value of its rows.
 TABLE = "listed"
+VALUE = "level"
+LOOKED_UP = f"{TABLE}.{VALUE}"
 _ASKED = ("who", "place", "number")
 
 
@@ -161,14 +164,16 @@ def asked(stream: Stream) -> tuple[str, str] | None:
 def asking(stream: Stream) -> Stream:
     """The stream with a table that rules can ask, if it has such a field."""
     field = next((name for name in _ASKED if name in stream.fields), None)
-    tables = {} if field is None else {TABLE: stream.fields[field]}
+    values = ((VALUE, FieldType(Kind.INT64)),)
+    tables = {} if field is None else {TABLE: TableType(stream.fields[field].kind, values=values)}
     return replace(stream, tables=MappingProxyType(tables))
 
 
 def conditions_of(stream: Stream) -> tuple[tuple[str, str], ...]:
-    """(name, kind) of what conditions on events can read: fields, and whether a field's value is in the table."""
+    """(name, kind) of what conditions on events can read: fields, whether a field's value is in the table, and the
+    value of its row there."""
     found = asked(stream)
-    return kinds_of(stream) if found is None else (*kinds_of(stream), (found[1], "boolean"))
+    return kinds_of(stream) if found is None else (*kinds_of(stream), (found[1], "boolean"), (LOOKED_UP, "int64"))
 
 
 def result_kind(measure: Measure, stream: Stream) -> Kind:
@@ -452,7 +457,8 @@ def rules(
     folding = any(measure.resolution for _, measure, _ in drawn.values())
     columns = kinds if folding else conditions_of(stream)
     where = draw(predicates(columns)) if draw(st.integers(0, 3)) == 3 else None
-    read = {(name, kind) for name, kind in conditions_of(stream) if name == "amount" or " " in name} | {kinds[0]}
+    of_table = {(name, kind) for name, kind in conditions_of(stream) if (name, kind) not in kinds}
+    read = {(name, kind) for name, kind in kinds if name == "amount"} | of_table | {kinds[0]}
     compared = [(name, kind) for name, (_, measure, kind) in drawn.items() if measure.function != "values"]
     computed: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {}
     for number in range(draw(st.sampled_from((0, 0, 0, 1, 2)))):
@@ -476,6 +482,8 @@ def rules(
     }
     score, tags = draw(st.sampled_from((None, 40, 40, 1, 0, -5))), draw(st.sampled_from(((), ("a",), ("a", "b"))))
     written |= ({} if score is None else {"score": score}) | ({"tags": [*tags]} if tags else {})
+    if (found := asked(stream)) is not None:
+        written["lookup"] = {TABLE: found[0]}
     if resets:
         written["reset_after_alert"] = True
     unless = draw(predicates(kinds)) if waits else None

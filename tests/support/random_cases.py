@@ -23,7 +23,19 @@ from nightjar.rules.publishing import CONTROLS
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import Kind
-from tests.support.histories import SECOND, TABLE, asked, asking, event, result_kind, rules, setting, streams
+from tests.support.histories import (
+    LOOKED_UP,
+    SECOND,
+    TABLE,
+    VALUE,
+    asked,
+    asking,
+    event,
+    result_kind,
+    rules,
+    setting,
+    streams,
+)
 from tests.support.reference import (
     ALLOWED_BY,
     Change,
@@ -34,6 +46,7 @@ from tests.support.reference import (
     is_late,
     is_refused,
     living,
+    looked_up,
     violations,
 )
 
@@ -90,8 +103,8 @@ class History:
         records = [(happening.at, change) for happening in self.happenings for change in happening.changes]
         rows = TableRows(self.stream.tables)
         made = [
-            tables.Change(place, at, TABLE, keys, is_set=is_set, valid_from=begins)
-            for place, (at, (keys, is_set, begins)) in enumerate(records)
+            tables.Change(place, at, TABLE, keys, is_set=is_set, valid_from=begins, values=values_json(is_set, levels))
+            for place, (at, (keys, is_set, begins, levels)) in enumerate(records)
         ]
         rows.add(made, len(made))
         return rows
@@ -195,7 +208,9 @@ def _changes(draw: st.DrawFn, stream: Stream, at: int) -> Change:
     kind = stream.tables[TABLE].kind
     keys = st.sampled_from((0, 1, 2, -1)) if kind is Kind.INT64 else st.sampled_from(("x", "y", "a", "b"))
     begins = at + draw(st.sampled_from((0, 0, -1, -5, -20, 5, 20, -1000))) * SECOND
-    return draw(st.lists(keys, min_size=1, max_size=2)), draw(st.integers(0, 2)) > 0, begins
+    changed = draw(st.lists(keys, min_size=1, max_size=2))
+    levels = [draw(st.sampled_from((None, 0, 1, 2, 3))) for _ in changed]
+    return changed, draw(st.integers(0, 2)) > 0, begins, levels
 
 
 def as_listed(stream: Stream, made: Event, changes: Iterable[Change]) -> Event:
@@ -204,14 +219,22 @@ def as_listed(stream: Stream, made: Event, changes: Iterable[Change]) -> Event:
     if found is None:
         return made
     name, column = found
-    return {**made, column: in_table(changes, made[name], made[stream.event_time])}
+    row = made[name], made[stream.event_time]
+    return {**made, column: in_table(changes, *row), LOOKED_UP: looked_up(changes, *row)}
 
 
 def change_json(change: Change) -> dict[str, Any]:
     """A change as a record of the topic."""
-    keys, is_set, begins = change
-    values = [Number(key) if isinstance(key, int) else key for key in keys]
-    return {"table": TABLE, "set" if is_set else "remove": values, "valid_from": iso_text(begins)}
+    keys, is_set, begins, levels = change
+    written = [Number(key) if isinstance(key, int) else key for key in keys]
+    values = [{name: Number(value) for name, value in of.items()} for of in values_json(is_set, levels)]
+    record = {"table": TABLE, "set" if is_set else "remove": written, "valid_from": iso_text(begins)}
+    return record | ({"values": values} if values else {})
+
+
+def values_json(is_set: bool, levels: list[int | None]) -> list[dict[str, Any]]:
+    """The values of a change's keys."""
+    return [{} if level is None else {VALUE: level} for level in levels] if is_set else []
 
 
 @st.composite
@@ -295,7 +318,7 @@ def case_file(history: History, differences: Iterable[str]) -> str:
         f"title: {history.case.title}",
         f"settings: {{activation_delay: {format_duration(history.activation_delay)}}}",
         f"streams: {json_text({stream.name: declared})}",
-        *(f"tables: {{{name}: {{key: {key}}}}}" for name, key in stream.tables.items()),
+        *(f"tables: {{{name}: {{key: {key}, values: {{{VALUE}: int64}}}}}}" for name, key in stream.tables.items()),
         "steps:",
     ]
     for happening in history.happenings:

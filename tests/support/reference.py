@@ -476,15 +476,26 @@ def applicable(versions: list[Version], rule_id: str, time: int) -> Version | No
     return effective[-1] if effective else None
 
 
-# A change of a table: keys, whether they are set, and the event time from which on that is valid (µs).
-Change = tuple[list[Any], bool, int]
+# A change of a table: keys, whether they are set, the event time from which on that is valid (µs), and the value that
+# the row of each key has then.
+Change = tuple[list[Any], bool, int, list[Any]]
 
 
 def in_table(changes: Iterable[Change], key: Any, time: int) -> bool | None:
     """Whether a table with these changes has a key at an event time (S22.2, S22.3)."""
-    valid = [(begins, place, is_set) for place, (keys, is_set, begins) in enumerate(changes) if key in keys]
+    valid = [(begins, place, is_set) for place, (keys, is_set, begins, _) in enumerate(changes) if key in keys]
     valid = [each for each in valid if each[0] <= time]
     return None if key is None else bool(valid) and max(valid)[2]
+
+
+def looked_up(changes: Iterable[Change], key: Any, time: int) -> Any:
+    """The value of the row that a table with these changes has for a key at an event time (S22.9)."""
+    latest, found = LONG_AGO, None
+    for keys, is_set, begins, values in changes:
+        for other, value in zip(keys, values, strict=True):
+            if other == key and latest <= begins <= time:
+                latest, found = begins, value if is_set else None
+    return found
 
 
 # The versions that events from an event time on (µs) can see.

@@ -20,7 +20,7 @@ from nightjar.rules.measures import Measure
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
 from nightjar.rules.versions import RuleVersion
-from tests.support.histories import asked, shown_as
+from tests.support.histories import LOOKED_UP, asked, shown_as
 from tests.support.reference import Event, fnv64, listed
 
 # ruff: noqa: S608  the queries are made of rules that have been checked
@@ -54,7 +54,8 @@ def evaluated(
     connection.register("arrived", _table(stream, events))
     query = _query(stream, versions, version)
     if (of_table := asked(stream)) is not None:
-        query = query.replace(of_table[1], f'"{of_table[1]}"')  # a column of its own
+        for column in (of_table[1], LOOKED_UP):
+            query = query.replace(column, f'"{column}"')  # a column of its own
     rows = connection.execute(query).fetchall()
     names = list(version.rule.aggregates)
     found = {}
@@ -83,6 +84,7 @@ def _table(stream: Stream, events: list[Event]) -> pa.Table:
             columns[f"{name} units"] = pa.array(units, pa.int64())
     if (found := asked(stream)) is not None:
         columns[found[1]] = pa.array([event[found[1]] for event in events], pa.bool_())
+        columns[LOOKED_UP] = pa.array([event[LOOKED_UP] for event in events], pa.int64())
     return pa.table(columns)
 
 

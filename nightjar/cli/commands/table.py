@@ -1,14 +1,14 @@
 """`nightjar table`: looks at and changes the lists that rules ask."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from nightjar.files.table_files import Key
@@ -31,6 +31,14 @@ ValidFrom = Annotated[
         show_default=False,
     ),
 ]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value",
+        help="A value of the rows, as in country=DE. May be given several times; what is not given is NULL.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
 
 
@@ -44,33 +52,41 @@ def list_tables(as_json: AsJson = False) -> None:
     """Show the declared tables: how many rows each has now, and its last change."""
     from nightjar.operations.tables import read_tables
     from nightjar.rules.streams import tables_of
+    from nightjar.rules.tables import values_of
     from nightjar.terminal.console import show_json
 
     context = Context()
     known = read_tables(context.settings, context.streams)
-    kinds = {name: str(kind) for name, kind in tables_of(context.streams).items()}
+    kinds = tables_of(context.streams)
     if as_json:
         names = ("last_change", "author", "reason")
         rows = []
         for name, kind in kinds.items():
             last = dict(zip(names, _last_change(known, name), strict=True))
-            rows.append({"table": name, "key": kind, "rows": len(known.keys(name)), **last})
+            values = {"values": {each: str(of) for each, of in values_of(kind).items()}} if values_of(kind) else {}
+            rows.append({"table": name, "key": str(kind), **values, "rows": len(known.keys(name)), **last})
         show_json(rows)
         return
     context.console.print(overview(known, kinds))
 
 
-def overview(known: "TableHistory", kinds: dict[str, str]) -> "RecordTable":
-    """The tables, with the type of each one's key."""
+def overview(known: "TableHistory", kinds: "Mapping[str, FieldType]") -> "RecordTable":
+    """The tables, with the type of each one's key, and of the values where some have these."""
+    from nightjar.rules.tables import values_of
     from nightjar.terminal.console import counted
     from nightjar.terminal.tables import RecordTable, number, prose
 
     waiting = [f"{counted(len(known.waiting), 'change')} waiting for approval"] if known.waiting else []
     unusable = [f"{counted(known.skipped, 'record')} on the topic cannot be used"] if known.skipped else []
     left_out = [f"{counted(known.rows.left_out, 'change')} beyond the bounds do not count"] * bool(known.rows.left_out)
+    described = {
+        name: ", ".join(f"{of} {each}" for of, each in values_of(kind).items()) for name, kind in kinds.items()
+    }
+    with_values = any(described.values())
     shown = RecordTable(
         "table",
         "key",
+        *([prose("values")] if with_values else []),
         number("rows"),
         "last change",
         "author",
@@ -78,7 +94,8 @@ def overview(known: "TableHistory", kinds: dict[str, str]) -> "RecordTable":
         caption="; ".join(waiting + unusable + left_out),
     )
     for name, kind in kinds.items():
-        shown.add_row(name, kind, f"{len(known.keys(name)):,}", *_last_change(known, name))
+        values = [described[name]] if with_values else []
+        shown.add_row(name, str(kind), *values, f"{len(known.keys(name)):,}", *_last_change(known, name))
     return shown
 
 
@@ -87,8 +104,7 @@ def _last_change(known: "TableHistory", table: str) -> tuple[str, str, str]:
     last = known.last(table)
     if last is None:
         return "", "", ""
-    arrival, *_, author, reason = _row(last)
-    return arrival, author, reason
+    return _row(last)[0], last.author, last.reason
 
 
 @app.command()
@@ -99,21 +115,41 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the keys that a table has, one a line."""
+    """Show the keys that a table has, one a line, and the values of their rows."""
     from nightjar.operations.tables import read_tables
+    from nightjar.rules.tables import values_of
     from nightjar.rules.timestamps import microseconds
     from nightjar.terminal.console import line, show_json
 
     context = Context()
-    _kind(context, table)
+    fields = values_of(_kind(context, table))
     instant = _instant(at, "--at")
     known = read_tables(context.settings, context.streams)
-    keys = known.keys(table, None if instant is None else microseconds(instant))
+    time = None if instant is None else microseconds(instant)
+    if fields:
+        rows = known.values(table, time)
+        if as_json:
+            show_json([{"key": key, **values} for key, values in rows.items()])
+        else:
+            context.console.print(rows_table(rows, [*fields]))
+        return
+    keys = known.keys(table, time)
     if as_json:
         show_json(keys)
         return
     for key in keys:
         context.console.print(line(key), soft_wrap=True)
+
+
+def rows_table(rows: "Mapping[str, Mapping[str, Any]]", fields: "Sequence[str]") -> "RecordTable":
+    """Rows with their values by the names of these fields."""
+    from nightjar.rules.table_values import shown_value
+    from nightjar.terminal.tables import RecordTable
+
+    shown = RecordTable("key", *fields)
+    for key, values in rows.items():
+        shown.add_row(key, *(shown_value(values.get(name)) for name in fields))
+    return shown
 
 
 @app.command()
@@ -137,28 +173,46 @@ def history(
     if as_json:
         names = ("arrival", "valid_from", "change", "keys", "author", "reason")
         approvals = ({"id": each.id, "waits": each in waiting, "approved_by": each.approver} for each in changes)
-        rows = ((*_row(each)[:3], list(each.keys), *_row(each)[4:]) for each in changes)
-        show_json([dict(zip(names, row, strict=True)) | more for row, more in zip(rows, approvals, strict=True)])
+        rows = ((*_row(each)[:3], list(each.keys), each.author, each.reason) for each in changes)
+        written = [dict(zip(names, row, strict=True)) | more for row, more in zip(rows, approvals, strict=True)]
+        show_json(
+            [
+                row | ({"values": [*map(dict, each.values)]} if each.values else {})
+                for row, each in zip(written, changes, strict=True)
+            ]
+        )
         return
     context.console.print(changes_table(changes, waiting))
 
 
 def changes_table(changes: "Sequence[Change]", waiting: "Collection[Change]" = ()) -> "RecordTable":
     """Changes, the first one first; who has approved them, if that was needed. waiting: those that wait for it."""
+    from nightjar.operations.tables import shown_values_of
     from nightjar.terminal.tables import RecordTable, prose
 
     approvals = ["approval"] if waiting or any(each.approver for each in changes) else []
-    shown = RecordTable("arrival", "valid from", "change", prose("keys"), "author", prose("reason"), *approvals)
+    values = [prose("values")] if any(each.values for each in changes) else []
+    shown = RecordTable(
+        "arrival", "valid from", "change", prose("keys"), *values, "author", prose("reason"), *approvals
+    )
     for each in changes:
         approval = f"{each.id} waits" if each in waiting else each.approver
-        shown.add_row(*_row(each), *([approval] if approvals else []))
+        of_keys = [shown_values_of(each)] if values else []
+        shown.add_row(*_row(each), *of_keys, each.author, each.reason, *([approval] if approvals else []))
     return shown
 
 
 @app.command("set")
-def set_rows(table: Name, keys: Keys, reason: Reason, valid_from: ValidFrom = None, author: Author = None) -> None:
-    """Set rows of a table: from then on the table has these keys."""
-    _change(table, keys, (_instant(valid_from, "--valid-from"), author, reason), is_set=True)
+def set_rows(
+    table: Name,
+    keys: Keys,
+    reason: Reason,
+    value: Values = None,
+    valid_from: ValidFrom = None,
+    author: Author = None,
+) -> None:
+    """Set rows of a table: from then on the table has these keys, with these values and no others."""
+    _change(table, keys, (_instant(valid_from, "--valid-from"), author, reason), is_set=True, values=value or [])
 
 
 @app.command()
@@ -197,7 +251,7 @@ def import_rows(
         Path,
         typer.Argument(
             help="Keys, one a line, # begins a comment; or .csv with the columns key, valid_from, valid_until, author, "
-            "reason, of which only the first is needed.",
+            "reason, of which only the first is needed, and the names of values.",
             show_default=False,
         ),
     ],
@@ -206,7 +260,7 @@ def import_rows(
     valid_from: ValidFrom = None,
     author: Author = None,
 ) -> None:
-    """Set the rows of a table from a file; keys that it has already are not set again.
+    """Set the rows of a table from a file; keys that it has already, with these values, are not set again.
 
     Times, authors and reasons of a .csv take the place of the options."""
     from nightjar.files.table_files import read_rows
@@ -230,11 +284,16 @@ def _order(keys: "list[Key]", said: _Said, *, is_set: bool) -> "Order":
     return Order(keys, is_set, *said)
 
 
-def _change(table: str, texts: list[str], said: _Said, *, is_set: bool) -> None:
-    from nightjar.files.table_files import keys_of
+def _change(table: str, texts: list[str], said: _Said, *, is_set: bool, values: "Sequence[str]" = ()) -> None:
+    from dataclasses import replace
+
+    from nightjar.files.table_files import keys_of, values_of_texts
 
     context = Context()
-    _send(context, table, [_order(keys_of(texts, table, _kind(context, table)), said, is_set=is_set)])
+    kind = _kind(context, table)
+    order = _order(keys_of(texts, table, kind), said, is_set=is_set)
+    of_each = values_of_texts(values, table, kind)
+    _send(context, table, [replace(order, values=[of_each] * len(order.keys)) if of_each else order])
 
 
 def _send(context: Context, table: str, orders: "list[Order]") -> None:
@@ -277,10 +336,10 @@ def _instant(text: str | None, option: str) -> "datetime | None":
     return from_microseconds(instant)
 
 
-def _row(change: "Change") -> tuple[str, str, str, str, str, str]:
-    """A change as people read it."""
+def _row(change: "Change") -> tuple[str, str, str, str]:
+    """A change as people read it: when it arrived and is valid from, what it does, and with which keys."""
     from nightjar.operations.tables import shown_keys
     from nightjar.rules.timestamps import iso_text
 
-    keys, action = shown_keys(change.keys), "set" if change.is_set else "remove"
-    return iso_text(change.arrival), iso_text(change.valid_from), action, keys, change.author, change.reason
+    action = "set" if change.is_set else "remove"
+    return iso_text(change.arrival), iso_text(change.valid_from), action, shown_keys(change.keys)

@@ -25,6 +25,7 @@ from nightjar.rules.over_alerts import counted, counts_violations
 from nightjar.rules.predicates import Predicate, Screen, Value, compile_predicate, compile_value
 from nightjar.rules.retention import kept_for, named_by, own, waits_for, widest
 from nightjar.rules.streams import Stream
+from nightjar.rules.tables import value_columns
 from nightjar.rules.types import FieldType
 from nightjar.rules.versions import RuleSet, RuleVersion, by_rule, living
 
@@ -637,6 +638,7 @@ def violation(rule: Rule) -> str:
 
 def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     rule = version.rule
+    stream = stream.looking_up(rule.lookup)
     predicates: dict[str, Predicate] = {}
     over_alerts = rule.over_alerts
     over_events = {name: measure for name, measure in rule.aggregates.items() if name not in over_alerts}
@@ -652,13 +654,18 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     nested: dict[str, Nested] = {}
     # of predicates that fields alone do not determine
     nested_texts: set[str] = set()
+    named: dict[str, str] = {}
 
     def key(*texts: str | None, field: str | None = None) -> MaskKey:
         given = frozenset(text for text in texts if text is not None)
-        for text in given - predicates.keys():
+        for text in given - named.keys():
             sql = "TRUE" if text == IN_TIME else "FALSE" if text in nested_texts else text
-            predicates[text] = compile_predicate(sql, stream.columns, where=f"rule {rule.id}")
-        return MaskKey(given, field)
+            found = compile_predicate(sql, stream.columns, where=f"rule {rule.id}")
+            # by which fields values are looked up is not in the text, which another rule may have too
+            asked = sorted(value_columns(found.columns)) if rule.lookup else []
+            named[text] = f"$lookup {asked!r} {text}" if asked else text
+            predicates[named[text]] = found
+        return MaskKey(frozenset(named[text] for text in given), field)
 
     def aggregate(name: str, measure: Measure, violated: str | None = None) -> Aggregate:
         where = nested[name].text if name in nested else measure.where
@@ -699,7 +706,8 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         called = {each: plain[each].name for each in sorted(read)}
         known = {**stream.columns, **{each: types[each] for each in read}}
         when = compile_predicate(str(aggregates[name].where), known, where=f"rule {rule.id}", names=called)
-        text = f"$then {[rule.group_by, aggregates[name].where, called]!r}"
+        by = sorted(rule.lookup.items())
+        text = f"$then {[rule.group_by, aggregates[name].where, called, *by]!r}"
         looked_at = {plain[each].name: (plain[each], types[each]) for each in read}
         nested[name] = Nested(text, when, looked_at, max(aggregates[each].reach for each in read))
         nested_texts.add(text)

@@ -12,7 +12,7 @@ from nightjar.rules.engine.columns import Mask, bitmap_of
 from nightjar.rules.engine.store import EventStore
 from nightjar.rules.engine.strings import Int64Array, StringTable
 from nightjar.rules.predicates import Columns, Numbers, Truth
-from nightjar.rules.tables import asked_of
+from nightjar.rules.tables import Asked, asked_of
 from nightjar.rules.types import Kind
 
 # Physical values of texts, -1 for NULL, and the table of their codes.
@@ -62,9 +62,9 @@ def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
 
 def physical_array(store: EventStore, name: str, rows: Int64Array | slice) -> pa.Array:
     """A field of the store's rows as predicates see it: decimals and timestamps as int64, strings as strings;
-    or whether values of a field are in a table."""
-    if name not in store.stream.fields and (asked := asked_of(name)) is not None:
-        return store.in_table(*asked, rows)
+    or what a table has for a field's values."""
+    if (asked := _asked(store, name)) is not None:
+        return store.of_table(asked, rows)
     kind = store.stream.fields[name].kind
     if kind is Kind.STRING:
         return store.array(name, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)
@@ -74,13 +74,25 @@ def physical_array(store: EventStore, name: str, rows: Int64Array | slice) -> pa
     return number_array(values, valid)
 
 
+def _asked(store: EventStore, name: str) -> Asked | None:
+    """What a name is about, if it is no field."""
+    return None if name in store.stream.fields else asked_of(name)
+
+
 def physical_codes(store: EventStore, name: str, rows: Int64Array | slice) -> Codes | None:
-    """A field of texts of the store's rows; None of event ids, of which equal ones may have several codes."""
-    return None if name == store.stream.event_id else (store.physical(name, rows), store.texts(name))
+    """A field of texts of the store's rows; None of event ids, of which equal ones may have several codes, and of what
+    tables have."""
+    if name == store.stream.event_id or name not in store.stream.fields:
+        return None
+    return store.physical(name, rows), store.texts(name)
 
 
 def physical_numbers(store: EventStore, name: str, rows: Int64Array | slice) -> Numbers:
-    """A field of numbers of the store's rows."""
+    """A field of numbers of the store's rows, or of what a table has."""
+    if (asked := _asked(store, name)) is not None:
+        found = store.of_table(asked, rows)
+        is_valid = found.is_valid().to_numpy(zero_copy_only=False) if found.null_count else None
+        return (found.fill_null(0) if found.null_count else found).to_numpy(zero_copy_only=False), is_valid
     valid = store.valid(name, rows)
     return store.physical(name, rows), None if valid is None else valid.view(np.bool_)
 

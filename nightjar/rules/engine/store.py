@@ -38,6 +38,7 @@ from nightjar.rules.engine.strings import Int32Array, Int64Array, StringTable
 from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.errors import EvaluationError
 from nightjar.rules.streams import Stream
+from nightjar.rules.tables import Asked
 from nightjar.rules.types import INSTANT, Kind
 
 ARRIVAL = "arrival_time"
@@ -451,18 +452,16 @@ class EventStore:
             return self.strings(name, values)
         return logical(values, self.valid(name, rows), kind)
 
-    def in_table(self, field: str, table: str, rows: Int64Array | slice) -> pa.Array:
-        """Whether the table had the field's value at each row's event: booleans, NULL where the field is."""
-        if self.tables is None or table not in self.tables:
+    def of_table(self, asked: Asked, rows: Int64Array | slice) -> pa.Array:
+        """What the table had for the field's value at each row's event, as TableRows.column has it."""
+        if self.tables is None or asked.table not in self.tables:
             raise EvaluationError(
                 "a rule asks it, and its rows are not given",
-                where=f"table {table}",
+                where=f"table {asked.table}",
                 remedy="Give them: `nightjar evaluate` takes --table, and a case has `tables`",
             )
         at = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        keys = self.array(field, at)
-        held = self.tables.holds(table, keys, self.times[at], self.physical(KNOWN, at))
-        return pa.array(held.astype(np.bool_), mask=keys.is_null().to_numpy(zero_copy_only=False))
+        return self.tables.column(asked, self.array(asked.field, at), self.times[at], self.physical(KNOWN, at))
 
     def texts(self, name: str) -> StringTable:
         """The table of a string field's physical values; not of the event id's."""

@@ -41,7 +41,7 @@ from nightjar.rules.predicates.nodes import (
 from nightjar.rules.predicates.parsing import MAX_DEPTH, too_deep
 from nightjar.rules.predicates.source import Source
 from nightjar.rules.predicates.zones import is_zone
-from nightjar.rules.tables import asked_of, membership
+from nightjar.rules.tables import ValueType, asked_of, membership
 from nightjar.rules.timestamps import MAX_TIMESTAMP, parse_timestamp
 from nightjar.rules.types import FieldType
 
@@ -249,7 +249,8 @@ class _Analysis:
                 unknown_name(name),
                 did_you_mean(name, [c for c in self.columns if asked_of(c) is None], "Known are"),
             )
-        return Node(Op.COLUMN, type_of_field(declared), value=name)
+        column = declared.column if isinstance(declared, ValueType) else name
+        return Node(Op.COLUMN, type_of_field(declared), value=column)
 
     def literal(self, tree: exp.Literal, _depth: int) -> Node:
         if tree.is_string:

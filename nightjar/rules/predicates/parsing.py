@@ -191,6 +191,7 @@ EXTRACTED = frozenset(
 
 _REGEXP = "Write REGEXP_LIKE(field, 'pattern')"
 _SECONDS_BETWEEN = "Write SECONDS_BETWEEN(earlier, later)"
+_QUOTED = frozenset({TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER})  # never names
 _PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS})
 _REMEDIES = {
     ";": "A predicate is one expression, without a semicolon",
@@ -277,6 +278,7 @@ def parse(source: Source, columns: Container[str], *, strict: bool = False, tabl
         raise source.error("a quote is not closed", *_last_quote(source.text), "Close it") from None
     if not tokens:
         raise source.error("is empty", remedy="Write a condition, as in amount > 100")
+    tokens = _with_values(tokens, columns, tables)
     _refuse_typographic_quotes(source, tokens)
     _refuse_hidden_text(source, tokens)
     refused = [
@@ -306,6 +308,21 @@ def parse(source: Source, columns: Container[str], *, strict: bool = False, tabl
         identifier.set("this", names.get(identifier.name, identifier.name))
     _refuse_added_parentheses(source, tokens, trees[0])
     return trees[0]
+
+
+def _with_values(tokens: Sequence[Token], columns: Container[str], tables: Collection[str]) -> list[Token]:
+    """The words, of which `cards.country` is one where it is the name of a column, or begins with that of a table."""
+    found: list[Token] = []
+    for token in tokens:
+        table, dot = found[-2:] if len(found) > 1 else (token, token)
+        name = f"{table.text}.{token.text}"
+        together = table.end + 1 == dot.start and dot.end + 1 == token.start and dot.token_type is TokenType.DOT
+        plain = not {table.token_type, token.token_type} & _QUOTED
+        if together and plain and (name in columns or table.text in tables):
+            found[-2:] = [Token(TokenType.VAR, name, token.line, token.col, table.start, token.end)]
+        else:
+            found.append(token)
+    return found
 
 
 def _refuse_typographic_quotes(source: Source, tokens: Sequence[Token]) -> None:
@@ -350,7 +367,7 @@ def _refusals(
     """Check one word."""
     token = tokens[at]
     position, length = token.start, token.end + 1 - token.start
-    is_word = token.token_type not in _SYMBOLS | {TokenType.NUMBER, TokenType.STRING, TokenType.IDENTIFIER}
+    is_word = token.token_type not in _SYMBOLS | _QUOTED
     if is_word and token.token_type not in _KEYWORDS and _followed_by(tokens, at, TokenType.L_PAREN):
         name = token.text.upper()
         if name not in FUNCTIONS:
@@ -447,8 +464,7 @@ def _is_column(tokens: Sequence[Token], at: int) -> bool:
     """Whether a word with the name of a field is that field, not a function, a literal's type or a cast's target."""
     if _names_zone(tokens, at):
         return False
-    quoted = tokens[at].token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER)
-    if quoted or not is_usable_name(tokens[at].text):
+    if tokens[at].token_type in _QUOTED or not all(map(is_usable_name, tokens[at].text.split("."))):
         return False
     after_cast = at > 0 and tokens[at - 1].token_type in (TokenType.ALIAS, TokenType.DCOLON)
     return not (after_cast or _followed_by(tokens, at, TokenType.L_PAREN) or _followed_by(tokens, at, TokenType.STRING))
