@@ -14,7 +14,9 @@ import httpx
 import pytest
 
 from nightjar.contracts.table_changes import change_record
+from nightjar.kafka.clients import KafkaError
 from nightjar.pages.acting import Acting
+from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import load_streams
 from nightjar.rules.tables import TableType
 from nightjar.rules.types import INT64, STRING, Kind, decimal
@@ -256,3 +258,21 @@ def test_an_entity_says_which_lists_have_it(tmp_path: Path, topic: TablesTopic) 
         assert re.search(r'tables/blocked\?key=ann">blocked</a> <span class="tag warning">has it now', page)
         assert re.search(r'tables/checked\?key=ann">checked</a> <span class="quiet">does not', page)
         assert "tables/ports" not in page
+
+
+def test_without_kafka_an_entity_has_links_and_a_list_says_why_not(tmp_path: Path) -> None:
+    """Pages that do without lists ask Kafka once, and not again for a while."""
+    asked: list[int] = []
+
+    class Unreachable(TablesTopic):
+        def since(self, offset: int) -> list[Record]:
+            asked.append(offset)
+            raise KafkaError("no broker responds", where="Kafka at x:9")
+
+    with serving(small_lake(tmp_path), STREAMS, ANN, Unreachable()) as pages:
+        for _ in range(2):
+            page = pages.get(f"/entity?field=customer_id&value=ann&last={DAY}")
+            assert re.search(r"tables/blocked\?key=ann.*not known: Kafka cannot be read", page)
+        assert len(asked) == 1
+        assert "no broker responds" in pages.get("/tables/blocked", 503)
+        sent(pages, "/tables/blocked/change", code=503, keys="a", reason="seen", change="set")
