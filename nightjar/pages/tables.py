@@ -35,6 +35,7 @@ from nightjar.pages.table_reader import TableReader
 from nightjar.rules.engine.table_rows import Change
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK
+from nightjar.rules.table_values import shown_values
 from nightjar.rules.tables import TableType, values_of
 from nightjar.rules.timestamps import from_microseconds, parse_timestamp
 from nightjar.rules.types import FieldType
@@ -59,8 +60,9 @@ class AskedKey(BaseModel):
 class Import:
     """What a form would import. refused: lines that cannot be, each with its number and why; the others are counts.
 
-    fresh: keys that the table does not have; again: keys that are set again from a time that the rows state; there:
-    those that the table has; ends: keys with an end; gone: keys that are removed; seen: the table's last change then.
+    fresh: keys that the table does not have; again: keys that are set again, from a time that the rows state or with
+    other values; there: those that the table has; ends: keys with an end; gone: keys that are removed; seen: the
+    table's last change then.
     """
 
     orders: list[Order]
@@ -123,6 +125,7 @@ def add_tables(
             some = every[(number - 1) * ROWS_SHOWN : number * ROWS_SHOWN]
             rows, found = standings(known, table, kind, some, at), standings(known, table, kind, asked, at)
             summary = _summary(known, table, kind)
+            values = known.values(table, at) if values_of(kind) and not hidden else {}
         waiting = [each for each in known.waiting if each.table == table]
         changes = (known.of(table, asked[0]) if asked else [each for each in known.changes if each.table == table])[
             ::-1
@@ -134,6 +137,8 @@ def add_tables(
             kind=kind,
             hidden=hidden,
             summary=summary,
+            value_names=[*values_of(kind)],
+            values={each: shown_values(of) for each, of in values.items()},
             key=asked[0] if asked else None,
             standing=found[0] if found else None,
             rows=rows,

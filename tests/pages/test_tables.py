@@ -118,6 +118,11 @@ def test_rows_with_values_are_imported(tmp_path: Path, topic: TablesTopic) -> No
         (seen,) = re.findall(r'name="seen" value="([^"]*)"', shown)
         sent(pages, "/tables/cards/import", seen=seen, **form)
         assert "c1, c2 (c1: most=5.00; c2: )" in pages.get("/tables/cards?sent=x")
+        assert '<td data-title="values" class="prose">most=5.00</td>' in pages.get("/tables/cards")
+        assert "<dt>values</dt><dd>most=5.00</dd>" in pages.get("/tables/cards?key=c1")
+        changed = sent(pages, "/tables/cards/import", code=200, **form | {"rows": "key,most\nc1,6\nc2,\n"}).text
+        assert "<dt>already there</dt><dd>1</dd>" in changed
+        assert "<dt>set again</dt><dd>1, from a time that the rows state, or with other values</dd>" in changed
         good = {"keys": "c1", "reason": "why not"}
         refused = sent(pages, "/tables/cards/change", code=400, change="set", **good).text
         assert "rows of this table have values" in refused
