@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from nightjar.rules.engine.table_rows import EVERY, Change, TableRows
 from nightjar.rules.errors import EvaluationError, NightjarError
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import streams_from_mapping
+from nightjar.rules.tables import TableType
 from nightjar.rules.thresholds import threshold_of
 from nightjar.rules.truth import Truth
-from nightjar.rules.types import INT64, STRING
+from nightjar.rules.types import INT64, STRING, FieldType, Kind
 from nightjar.rules.versions import RuleSet
 from nightjar.rules.violation_checks import recheck
 
@@ -330,6 +332,15 @@ def test_what_cannot_be_looked_up_is_refused_with_the_remedy(more: dict[str, Any
         rule(**{"when": "hosts.risk > 1", "lookup": {"hosts": "ip"}} | more)
     assert what in str(refusal.value)
     assert remedy in str(refusal.value)
+
+
+@pytest.mark.parametrize("tables", [{}, {"hosts": STRING}, {"hosts": TableType(Kind.INT64, values=(("risk", INT64),))}])
+def test_a_rule_whose_table_is_declared_otherwise_now_is_not_evaluated(tables: dict[str, FieldType]) -> None:
+    """It is reported, as one whose field is gone."""
+    stream, ruleset = replace(STREAM, tables=tables), rule("hosts.risk > 1", lookup={"hosts": "ip"})
+    engine = Engine(stream, ruleset, tables=TableRows(tables))
+    assert "lookup.hosts: there is no table 'hosts' with values" in engine.unfit["listed", 1]
+    assert alerted(engine, logins((1, "x"))) == []
 
 
 def test_a_threshold_beside_a_lookup_is_found() -> None:

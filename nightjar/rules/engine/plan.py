@@ -25,7 +25,7 @@ from nightjar.rules.over_alerts import counted, counts_violations
 from nightjar.rules.predicates import Predicate, Screen, Value, compile_predicate, compile_value
 from nightjar.rules.retention import kept_for, named_by, own, waits_for, widest
 from nightjar.rules.streams import Stream
-from nightjar.rules.tables import value_columns
+from nightjar.rules.tables import looked_up, value_columns
 from nightjar.rules.types import FieldType
 from nightjar.rules.versions import RuleSet, RuleVersion, by_rule, living
 
@@ -638,6 +638,10 @@ def violation(rule: Rule) -> str:
 
 def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     rule = version.rule
+    for table, name in rule.lookup.items():
+        if not looked_up({table: name}, stream.fields, stream.tables):
+            what = f"there is no table {table!r} with values whose key has the type of {name}"
+            raise RuleError([Problem(f"lookup.{table}", name, what)], where=f"rule {rule.id}")
     stream = stream.looking_up(rule.lookup)
     predicates: dict[str, Predicate] = {}
     over_alerts = rule.over_alerts
