@@ -46,8 +46,8 @@ class PublishedRules:
 
 @dataclass(frozen=True)
 class _KeyStart:
-    """When the job began to serve a shuffle key. at: when the first version took effect; since: the event time from
-    which on its state had all events then, that version's history included (both µs)."""
+    """When the job began to serve a shuffle key. at: when a version began to wait for it; since: the event time from
+    which on its state had all events when that took effect, its history included (both µs)."""
 
     at: int
     since: int
@@ -58,7 +58,7 @@ def _folded(
 ) -> tuple[RuleBook, dict[ShuffleKey, list[_KeyStart]]]:
     """The answers as a book, and when the job has begun to serve each shuffle key: a key may be dropped, and is then
     served again without the state that it had (S5.8)."""
-    book, made, missing = RuleBook(streams), defaultdict[ShuffleKey, list[_KeyStart]](list), set[ShuffleKey]()
+    book, made, missing = RuleBook(streams), defaultdict[ShuffleKey, list[_KeyStart]](list), dict[ShuffleKey, int]()
     for record in answers:
         change = fold(book, record)
         if change is None or change.answer not in (Answer.ACCEPTED, Answer.ACTIVE):
@@ -70,10 +70,9 @@ def _folded(
         if change.answer is Answer.ACTIVE:
             if key in missing:
                 since = record.arrival if change.primed is None else change.primed.since
-                made[key].append(_KeyStart(record.arrival, since))
-                missing.remove(key)
+                made[key].append(_KeyStart(missing.pop(key), since))
         elif version.effective == NOT_YET and (key not in made or _is_unused(book, key, record.arrival)):
-            missing.add(key)
+            missing.setdefault(key, record.arrival)
     return book, made
 
 
@@ -118,7 +117,7 @@ def _begin(made: Sequence[_KeyStart], primed_at: Iterable[int], arrival: int) ->
 
     Once a version has been primed, the state has the history from before the key as well.
     """
-    last = next((each for each in reversed(made) if each.at <= arrival), made[0] if made else None)
+    last = next((each for each in reversed(made) if each.at <= arrival), None)
     if last is None or any(last.at <= at <= arrival for at in primed_at):
         return MIN_TIMESTAMP
     return last.since

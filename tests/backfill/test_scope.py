@@ -269,7 +269,8 @@ def test_a_shuffle_key_that_was_primed_has_history(tmp_path: Path) -> None:
 
 def test_a_shuffle_key_that_was_made_again_has_the_history_since_then(tmp_path: Path) -> None:
     """S5.8: its rules were retired, and came back when the job had dropped the key with its state. Of two that waited
-    together the first begins that; versions that came while the key was in use have what the others had retained."""
+    together the first begins that, also for what comes between; versions that came while the key was in use have what
+    the others had retained."""
     key = ShuffleKey("transactions", "amount")
     notes: list[tuple[int, int, str]] = []
 
@@ -295,16 +296,18 @@ def test_a_shuffle_key_that_was_made_again_has_the_history_since_then(tmp_path: 
     answer(Status(Answer.ACCEPTED, "s", 2, AT_NOON + 10 * HOUR), 10, "retired")
     answer(Status(Answer.ACCEPTED, "r", 3, None), 40, "active")
     answer(Status(Answer.ACCEPTED, "s", 3, None), 40, "active")
+    answer(Status(Answer.ACCEPTED, "t", 1, AT_NOON + 40 * HOUR), 40, "active")
     taken_in("r", 3, 41)
     taken_in("s", 3, 42)
     again = since()
-    assert again | {"r 1": 1, "s 1": 7, "r 3": 41, "s 3": 41} == again
+    assert again | {"r 1": 1, "s 1": 7, "r 3": 41, "s 3": 41, "t 1": 41} == again
+    answer(Status(Answer.ACCEPTED, "t", 2, AT_NOON + 50 * HOUR), 50, "retired")
     answer(Status(Answer.ACCEPTED, "r", 4, AT_NOON + 50 * HOUR), 50, "retired")
     answer(Status(Answer.ACCEPTED, "s", 4, AT_NOON + 50 * HOUR), 50, "retired")
     answer(Status(Answer.ACCEPTED, "r", 5, None), 80, "active")
     taken_in("r", 5, 81, Primed(AT_NOON + 30 * HOUR, "abc"))
     answer(Status(Answer.ACCEPTED, "r", 6, AT_NOON + 90 * HOUR), 90, "active")
-    assert since() == again | {"r 4": 48, "s 4": 48, "r 5": 30, "r 6": 88}
+    assert since() == again | {"r 4": 48, "s 4": 48, "t 2": 48, "r 5": 30, "r 6": 88}
 
 
 def reach(versions: list[RuleVersion], settled: int) -> int:

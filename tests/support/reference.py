@@ -235,11 +235,7 @@ def as_then(
                 each: value(
                     version.measures[each],
                     event,
-                    [
-                        e
-                        for e in window(setting, version.measures[each], event, seen)
-                        if is_kept(setting, version, each, e)
-                    ],
+                    window(setting, version.measures[each], event, kept(setting, version, each, seen)),
                 )
                 for each in measure.reads
             }
@@ -356,11 +352,7 @@ def judged(
         name: value(
             measure,
             event,
-            [
-                e
-                for e in window(setting, measure, event, seen)
-                if id(e) in counted and is_kept(setting, version, name, e)
-            ],
+            [e for e in window(setting, measure, event, kept(setting, version, name, seen)) if id(e) in counted],
         )
         for name, measure in version.measures.items()
     }
@@ -370,14 +362,19 @@ def judged(
     return OVERFLOW not in measures.values() and version.when({**event, **measures}), measures
 
 
-def is_kept(setting: Setting, version: Version, name: str, event: Event) -> bool:
-    """Whether the stream still has the event, or what it was folded into, for a measure."""
-    time, measure = event[setting.event_time], version.measures[name]
-    if not measure.resolution:
-        return time >= version.since and not event.get("past", False)
+def kept(setting: Setting, version: Version, name: str, seen: list[Event]) -> list[Event]:
+    """The events that the stream still has, or what they were folded into, for a measure."""
+    measure = version.measures[name]
     born, since = version.folded.get(name, (LONG_AGO, LONG_AGO))
-    counts = fold_of(version, measure) in event["only"] if "only" in event else time >= born
-    return counts and time - time % measure.resolution >= since and event.get("in_time", True)
+
+    def is_kept(event: Event) -> bool:
+        time = event[setting.event_time]
+        if not measure.resolution:
+            return time >= version.since and not event.get("past", False)
+        counts = fold_of(version, measure) in event["only"] if "only" in event else time >= born
+        return counts and time - time % measure.resolution >= since and event.get("in_time", True)
+
+    return [event for event in seen if is_kept(event)]
 
 
 def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) -> list[Event]:
@@ -398,7 +395,7 @@ def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) 
 
 def session_begin(setting: Setting, measure: Measure, group: Callable[[Event], list[Event]], event: Event) -> int:
     """When the session of an event began (S21). group: what it sees of its group, in order; it is the last of them."""
-    times = [other[setting.event_time] for other in group(event)]
+    times = [other[setting.event_time] for other in group(event) if not other.get("past", False)]
     while len(times) > 1 and times[-1] - times[-2] <= measure.session:
         times.pop()
     return times[-1]

@@ -135,11 +135,13 @@ class RunAgreement:
                 oracle.export()
         for activated in host.activate(step.at) if step.history in ("answer", "both") else ():
             name = activated.rule_id, activated.version
+            asked = self._answers.arrivals[name]
             self._answers.activate(*name, activated.effective, step.at)
             self._published[name] = step.at, LONG_AGO if self._run.primes else step.at
             self.counts["shuffle_keys"] += host.is_made(activated.shuffle_key)
             if not self._run.primes:
                 self._made[activated.shuffle_key] = step.at
+                self._began_late(activated.shuffle_key, asked, step.at)
             if activated.has is not None:
                 self.counts["primed"] += 1
                 self.counts["primed_shuffle_keys"] += host.is_made(activated.shuffle_key)
@@ -147,6 +149,15 @@ class RunAgreement:
                 for at, oracle in enumerate(oracles):
                     if host.buckets[at] == activated.shuffle_key:
                         oracle.prime(activated.has.rows, steps, activated.settled)
+
+    def _began_late(self, key: ShuffleKey, asked: int, at: int) -> None:
+        """A shuffle key that was asked for serves a version now (µs): others that came meanwhile took effect at once,
+        and lacked what came before the key."""
+        for version in self._answers.of(key.stream):
+            about = version.rule_id, version.version
+            arrival, horizon = self._published.get(about, (asked - 1, 0))
+            if arrival >= asked and self._host.shuffle_key_of(key.stream, version.group_by) == key:
+                self._published[about] = arrival, max(horizon, at)
 
     def _count(self, emitted: Emitted) -> None:
         self.counts["alerts"] += len(emitted.alerts)
