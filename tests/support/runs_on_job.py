@@ -311,13 +311,12 @@ def with_topics_of_its_own(settings: Settings, mark: str, folder: Path) -> Setti
 
 
 def _marked(run: Run, mark: str, stream: str) -> _Marked:
-    mine = f"{OWNER} = '{mark}'"
     events = [{**event, "id": mark + event["id"], OWNER: mark} for event in run.events]
     messages = [message for step in run.steps if not isinstance(step, Restart) for message in step.messages]
-    return _Marked(mark, stream, [_owned(message, mark, mine, stream) for message in messages], events)
+    return _Marked(mark, stream, [_owned(message, mark, stream) for message in messages], events)
 
 
-def _owned(message: Published, mark: str, mine: str, stream: str) -> Published:
+def _owned(message: Published, mark: str, stream: str) -> Published:
     """The message of one run among others: its rules are about events of the run alone, and name rules of the run."""
     written, version = dict(message.written), message.version
     if written.get("stream") == SHARED.name:
@@ -325,9 +324,10 @@ def _owned(message: Published, mark: str, mine: str, stream: str) -> Published:
     name = "rule" if "control" in written else "id"
     written[name] = mark + written[name]
     if "when" in written:
+        mine = f"{OWNER} = '{mark}'"
         written["where"] = f"({written['where']}) AND {mine}" if "where" in written else mine
-    if "unless" in written:
-        written["unless"] = written["unless"] | {"where": f"({written['unless']['where']}) AND {mine}"}
+        # a session, and what an event is followed by, do not ask that
+        written["group_by"] = [*written["group_by"], OWNER]
     if "allows" in written:
         written["allows"] = marked_names(mark, written["allows"])
     if "tags" in written:
