@@ -225,16 +225,16 @@ def take_in(bucket: Bucket, name: str, head: Head, version: int, files: BucketFi
     arrived = bucket.stream.schema.append(pa.field(ARRIVAL, INSTANT))
     in_entries = arrived.append(pa.field(SEQ, pa.int64())).append(pa.field(LATE, pa.bool_()))
     folds = concatenated((read(files.get(each)).folds for each in export.steps), LONG_AGO)
+    fresh = [_unknown(engine, log, entry, version) for entry in export.entries]
     delta = engine.prime(
-        Delta(
-            _together(in_entries, bucket.stream, (log.read(entry).events for entry in export.entries)), NO_ANNOUNCEMENTS
-        ),
+        Delta(_together(in_entries, bucket.stream, (events for _, events in fresh)), NO_ANNOUNCEMENTS),
         _together(arrived, bucket.stream, (_after(from_ipc(files.get(entry)), export.ends) for entry in head.held)),
         export.since,
         Past(name, export.folds, folds, export.until),
         settled=export.settled,
     )
-    entries = tuple(replace(entry, last=version) for entry in export.entries)
+    entries = tuple(replace(entry, last=version) for entry, _ in fresh)
+    gone = [before.name for before, (after, _) in zip(export.entries, fresh, strict=True) if before.name != after.name]
     primed = msgspec.structs.replace(
         head,
         entries=(*head.entries, *entries),
@@ -243,7 +243,17 @@ def take_in(bucket: Bucket, name: str, head: Head, version: int, files: BucketFi
         primed=True,
         first=min(head.first, export.first),
     )
-    return Taken(primed, delta, [listed, *export.steps])
+    return Taken(primed, delta, [listed, *export.steps, *gone])
+
+
+def _unknown(engine: Engine, log: StateLog, entry: Entry, version: int) -> tuple[Entry, pa.Table]:
+    """The events of an entry whose ids the engine does not know, and an entry that has these alone: whoever reads the
+    state again could not tell which of two events of one id had been there before."""
+    delta = log.read(entry)
+    events = engine.unknown(delta.events)
+    if events.num_rows < delta.events.num_rows:
+        entry = log.write_ahead(version, replace(delta, events=events))
+    return entry, events
 
 
 def _after(events: pa.Table, ends: Mapping[int, int]) -> pa.Table:

@@ -112,6 +112,39 @@ def test_a_shuffle_key_that_is_primed_takes_over_what_the_stream_has_settled() -
     assert judged.counts["alerts"] > 0
 
 
+def test_of_two_events_of_an_id_the_one_that_a_shuffle_key_had_first_stays() -> None:
+    """Also after a restart: the history that it is primed with has the other one, which happened later."""
+    stream = declared(
+        ("who", "place"),
+        event_id="id",
+        event_time="at",
+        allowed_lateness="10s",
+        max_future_skew="2s",
+        entities=("who",),
+    )
+    begin = 1000 * 60 * SECOND
+    written = {"id": "two", "stream": stream.name, "group_by": ["place"], "when": "n >= 2", "author": "ann"}
+    written |= {"measures": {"n": {"count": "*", "over": "3s"}}, "reason": "a test", "effective": iso_text(begin)}
+    version = Version("two", 1, begin, ("place",), {"n": Measure("count", None, 3 * SECOND)}, lambda row: row["n"] >= 2)
+    told = Published(0, begin + 2 * SECOND, written, begin, version)
+
+    def batch(seconds: int, name: str, ahead: int = 0, history: str = "") -> Batch:
+        at = begin + seconds * SECOND
+        messages = [told] if told.arrival == at else []
+        event = {**paid(seconds, at), "id": name, "at": at + ahead * SECOND}
+        return Batch(at, messages, [event], at, again=False, history=history)
+
+    steps = [
+        *(Restart(0, stream.allowed_lateness), batch(1, "twice", ahead=2), batch(2, "e2")),
+        *(batch(3, "twice", -1, "export"), batch(4, "e4", history="export"), batch(5, "e5", history="both")),
+        *(Restart(0, stream.allowed_lateness), batch(6, "e6"), batch(7, "e7")),
+    ]
+    run = Run(stream, steps, primes=True)
+    judged = RunAgreement(run)
+    assert not judged.complaints, script(run, judged.complaints)
+    assert judged.counts["primed_shuffle_keys"] == 1
+
+
 def counting(rule_id: str, group_by: str, over: int, most: int) -> Version:
     """What a rule that counts is to the reference."""
     measures = {"n": Measure("count", None, over)}

@@ -312,11 +312,11 @@ class Engine:
         """Take in events from before the horizon, which moves back to `horizon` (µs): from now on the engine is one
         whose rules had needed them all along (S8.6). Evaluates nothing.
 
-        history: all events between both horizons that arrived before a moment, the first of each id. missed: those that
-        came after it (the stream's fields and arrival_time, in any order). past: what earlier ones, which had arrived
-        before that moment, have been folded into. settled: event time (µs) before which the stream evaluated nothing
-        any more then; an engine that began later may have heard of earlier clocks only. Returns what is to be stored
-        beside `history`.
+        history: all events between both horizons that arrived before a moment, the first of each id that is `unknown`.
+        missed: those that came after it (the stream's fields and arrival_time, in any order). past: what earlier ones,
+        which had arrived before that moment, have been folded into. settled: event time (µs) before which the stream
+        evaluated nothing any more then; an engine that began later may have heard of earlier clocks only. Returns what
+        is to be stored beside `history`.
         """
         self.settled = max(self.settled, settled)
         self._keep(self.store.since(self.horizon))  # what is gone stays so, although its rows may still be here
@@ -336,6 +336,12 @@ class Engine:
         folds = self._folding.take_in(past, unfolded)
         self.set_rules(self._ruleset, self._group_bys)
         return Delta(self.store.table(np.arange(read, self.store.rows)), NO_ANNOUNCEMENTS, folds)
+
+    def unknown(self, events: pa.Table) -> pa.Table:
+        """Those of some events whose ids belong to none that is here (the stream's fields)."""
+        rows = self.store.ids.find(one_batch(events.select([self.stream.event_id])).column(0))
+        is_known = (rows >= 0) & (self.store.times[rows] >= self.horizon)
+        return events.filter(pa.array(~is_known))
 
     @property
     def needed_since(self) -> int:
