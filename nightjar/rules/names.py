@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection
 from itertools import islice
 
+from nightjar.rules.errors import shortened
+
 # Patterns: of the name of a field or measure, and of the id of a rule or the name of a restriction.
 IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
 RULE_ID = r"[a-z0-9][a-z0-9._-]{0,99}"
@@ -39,8 +41,8 @@ RESERVED_WORDS = frozenset(
 )
 
 
-# Maximum number of names that a remedy lists.
-_LISTED = 30
+# Maximum number of names that a remedy lists, and of the characters of each: a rule's id has at most 100.
+_LISTED, _LONGEST = 30, 100
 
 
 def is_usable_name(name: object) -> bool:
@@ -70,7 +72,8 @@ def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
     folded = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), folded, 1)
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
-    listed = f"{listing} {', '.join(islice(known, _LISTED))}{more}"
+    # what is known may come from the same hostile rule
+    listed = f"{listing} {', '.join(shortened(each, _LONGEST) for each in islice(known, _LISTED))}{more}"
     return f"Did you mean {folded[near[0]]}? {listed}" if near else listed
 
 

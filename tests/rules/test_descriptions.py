@@ -56,6 +56,15 @@ def test_other_braces_are_text(text: str) -> None:
     assert parse_rule(RULE | {"description": text}, STREAMS).description == text
 
 
+def test_a_remedy_is_short_whatever_the_names_of_measures_are() -> None:
+    """They may be as hostile as the placeholder."""
+    measures = {"x" * 9000: {"count": "*", "over": "1h"}}
+    with pytest.raises(RuleError) as refusal:
+        parse_rule(RULE | {"description": "{n}", "measures": measures, "when": "amount > 1"}, STREAMS)
+    (remedy,) = (each.remedy for each in refusal.value.problems if each.place == "description")
+    assert len(remedy) < 500
+
+
 def test_each_placeholder_is_reported_once_and_with_other_problems() -> None:
     """At most as many as a person fixes at once."""
     with pytest.raises(RuleError) as refusal:
