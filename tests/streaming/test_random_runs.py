@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, given, settings
 
+from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
 from tests.support.group_host import GroupHost
 from tests.support.histories import SECOND, declared
@@ -15,6 +16,7 @@ from tests.support.random_runs import Batch, Published, Restart, Run, runs, scri
 from tests.support.reference import Event, Measure, Version
 from tests.support.run_agreement import RunAgreement
 
+BEGIN = 1000 * 60 * SECOND
 # A run is much to draw, and takes its time on a busy machine; checks/soak/truth.py searches and shrinks.
 LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -37,15 +39,8 @@ def test_it_does_in_real_time(run: Run) -> None:
 
 def test_a_rule_that_was_published_paused_gets_its_shuffle_key_when_it_is_resumed() -> None:
     """Else a restart would make the key, no answer would say when, and what windows lack then would be unexplained."""
-    stream = declared(
-        ("who", "place"),
-        event_id="id",
-        event_time="at",
-        allowed_lateness="10s",
-        max_future_skew="2s",
-        entities=("who",),
-    )
-    begin, minute = 1000 * 60 * SECOND, 60 * SECOND
+    stream = of_places("10s")
+    begin, minute = BEGIN, 60 * SECOND
     told = {"author": "ann", "reason": "a test"}
     # its window keeps the state of the entity, and so the horizon, well before the key
     long = {"id": "two", "stream": stream.name, "group_by": ["who"], "when": "n >= 30"} | told
@@ -78,28 +73,14 @@ def test_a_rule_that_was_published_paused_gets_its_shuffle_key_when_it_is_resume
 
 def test_a_shuffle_key_that_is_primed_takes_over_what_the_stream_has_settled() -> None:
     """Where clocks were ahead before it was made, it would evaluate events whose windows it lacks."""
-    stream = declared(
-        ("who", "place"),
-        event_id="id",
-        event_time="at",
-        allowed_lateness="0s",
-        max_future_skew="2s",
-        entities=("who",),
-    )
-    begin = 1000 * 60 * SECOND
-    written = {"id": "two", "stream": stream.name, "group_by": ["place"], "when": "n >= 2", "author": "ann"}
-    written["measures"] = {"n": {"count": "*", "over": "30s", "resolution": "7s"}}
-    written |= {"reason": "a test", "effective": iso_text(begin)}
-    measures = {"n": Measure("count", None, 30 * SECOND, resolution=7 * SECOND)}
-    version = Version("two", 1, begin, ("place",), measures, lambda row: row["n"] >= 2)
+    stream = of_places("0s")
+    told = twice_in_a_place(stream, 10, 30, 7)
     restart = Restart(0, 0)
 
-    def batch(seconds: int, clock: int | None, messages: list[Published] | None = None, history: str = "") -> Batch:
-        at = begin + seconds * SECOND
-        known = None if clock is None else begin + clock * SECOND
-        return Batch(at, messages or [], [paid(seconds, at)], known, again=False, history=history)
+    def batch(seconds: int, clock: int, messages: list[Published] | None = None, history: str = "") -> Batch:
+        at = BEGIN + seconds * SECOND
+        return Batch(at, messages or [], [paid(seconds, at)], BEGIN + clock * SECOND, again=False, history=history)
 
-    told = Published(0, begin + 10 * SECOND, written, begin, version)
     steps = [
         *(restart, batch(0, 0), batch(10, 110, [told])),
         *(restart, batch(11, 11), batch(12, 12, history="both"), batch(13, 13, history="both")),
@@ -114,22 +95,11 @@ def test_a_shuffle_key_that_is_primed_takes_over_what_the_stream_has_settled() -
 
 def test_of_two_events_of_an_id_the_one_that_a_shuffle_key_had_first_stays() -> None:
     """Also after a restart: the history that it is primed with has the other one, which happened later."""
-    stream = declared(
-        ("who", "place"),
-        event_id="id",
-        event_time="at",
-        allowed_lateness="10s",
-        max_future_skew="2s",
-        entities=("who",),
-    )
-    begin = 1000 * 60 * SECOND
-    written = {"id": "two", "stream": stream.name, "group_by": ["place"], "when": "n >= 2", "author": "ann"}
-    written |= {"measures": {"n": {"count": "*", "over": "3s"}}, "reason": "a test", "effective": iso_text(begin)}
-    version = Version("two", 1, begin, ("place",), {"n": Measure("count", None, 3 * SECOND)}, lambda row: row["n"] >= 2)
-    told = Published(0, begin + 2 * SECOND, written, begin, version)
+    stream = of_places("10s")
+    told = twice_in_a_place(stream, 2, 3)
 
     def batch(seconds: int, name: str, ahead: int = 0, history: str = "") -> Batch:
-        at = begin + seconds * SECOND
+        at = BEGIN + seconds * SECOND
         messages = [told] if told.arrival == at else []
         event = {**paid(seconds, at), "id": name, "at": at + ahead * SECOND}
         return Batch(at, messages, [event], at, again=False, history=history)
@@ -143,6 +113,28 @@ def test_of_two_events_of_an_id_the_one_that_a_shuffle_key_had_first_stays() -> 
     judged = RunAgreement(run)
     assert not judged.complaints, script(run, judged.complaints)
     assert judged.counts["primed_shuffle_keys"] == 1
+
+
+def of_places(allowed_lateness: str) -> Stream:
+    """A stream that rules group by a field for which the job has to make a shuffle key."""
+    return declared(
+        ("who", "place"),
+        event_id="id",
+        event_time="at",
+        allowed_lateness=allowed_lateness,
+        max_future_skew="2s",
+        entities=("who",),
+    )
+
+
+def twice_in_a_place(stream: Stream, at: int, over: int, resolution: int = 0) -> Published:
+    """A rule that comes at so many seconds, and applies since BEGIN; its window, and resolution, in seconds."""
+    measure = {"count": "*", "over": f"{over}s"} | ({"resolution": f"{resolution}s"} if resolution else {})
+    written = {"id": "two", "stream": stream.name, "group_by": ["place"], "when": "n >= 2", "measures": {"n": measure}}
+    written |= {"author": "ann", "reason": "a test", "effective": iso_text(BEGIN)}
+    measures = {"n": Measure("count", None, over * SECOND, resolution=resolution * SECOND)}
+    version = Version("two", 1, BEGIN, ("place",), measures, lambda row: row["n"] >= 2)
+    return Published(0, BEGIN + at * SECOND, written, BEGIN, version)
 
 
 def counting(rule_id: str, group_by: str, over: int, most: int) -> Version:
