@@ -131,7 +131,7 @@ class CauseFinder:
         return causes.update(inherited, on="alert_id")
 
     def _cause(self, row: Mapping[str, Any], window: _Window) -> Cause:
-        rule_id, number = row["rule_id"], row["rule_version"]
+        rule_id = row["rule_id"]
         if window.unread:
             return Cause.STREAM_DOWN
         if window.late and (self._same(row, row["replayed"]) or self._is_of_uneven_reading(row, window)):
@@ -148,7 +148,7 @@ class CauseFinder:
         behind = came_at is not None and window.arrival is not None and window.arrival <= came_at
         if behind and window.arrival != came_at:
             return Cause.RULE_PROPAGATION
-        announced = next((v for v in self._versions[rule_id] if v.version == number), None)
+        announced = self._version(row)
         published = [] if announced is None else self._known_of(announced, row["at"])
         if window.before_state or any(window.starts < known.history_since for known in published):
             return Cause.COLD_START
@@ -164,6 +164,10 @@ class CauseFinder:
         if changed:
             return Cause.SETTINGS_CHANGED
         return Cause.REFERENCE_CHANGED if asked and self._was_changed(asked, window, row["at"]) else Cause.UNEXPLAINED
+
+    def _version(self, row: Mapping[str, Any]) -> RuleVersion | None:
+        versions = self._versions[row["rule_id"]]
+        return next((version for version in versions if version.version == row["rule_version"]), None)
 
     @cached_property
     def _asked(self) -> dict[str, frozenset[tuple[str, str]]]:
@@ -222,8 +226,8 @@ class CauseFinder:
         reported = pl.col(LATE).any().over(self._stream.event_id, "at")
         first = events.filter(pl.col(LATE) | ~reported)
         reads = [events, first] if first.height < events.height else [events]
-        versions = (v for v in self._versions[row["rule_id"]] if v.version == row["rule_version"])
-        if any(folds(version.rule) for version in versions):
+        version = self._version(row)
+        if version is not None and folds(version.rule):
             late = events.filter(pl.col(LATE)).get_column("at").unique().sort()
             reads += [events.filter(~(pl.col(LATE) & (pl.col("at") <= time))) for time in late]
         for read in reads:

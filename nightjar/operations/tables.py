@@ -300,9 +300,13 @@ def shown_values_of(change: Change) -> str:
         return shown_values(change.values[0]) if change.values else ""
     first = [*zip(change.keys, change.values, strict=True)][:_SHOWN]
     listed = "; ".join(f"{key}: {shown_values(values)}" for key, values in first)
-    return listed + (f" and {len(change.keys) - _SHOWN} more" * (len(change.keys) > _SHOWN))
+    return listed + _more(change.keys)
 
 
 def shown_keys(keys: Sequence[Key]) -> str:
     """Some of the keys of a change, and how many more there are."""
-    return ", ".join(map(str, keys[:_SHOWN])) + (f" and {len(keys) - _SHOWN} more" * (len(keys) > _SHOWN))
+    return ", ".join(map(str, keys[:_SHOWN])) + _more(keys)
+
+
+def _more(keys: Sequence[Key]) -> str:
+    return f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""

@@ -74,7 +74,7 @@ def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     # what is known may come from the same hostile rule
     listed = f"{listing} {', '.join(shortened(each, _LONGEST) for each in islice(known, _LISTED))}{more}"
-    return f"Did you mean {folded[near[0]]}? {listed}" if near else listed
+    return f"Did you mean {shortened(folded[near[0]], _LONGEST)}? {listed}" if near else listed
 
 
 def rule_meant(rule_id: str, published: Collection[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from decimal import Decimal, DecimalException
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -63,7 +63,7 @@ def declared_value(value: Any, kind: FieldType) -> Any:
     """
     try:
         found = _declared(value, kind)
-    except (ArithmeticError, DecimalException, ValueError):
+    except (ArithmeticError, ValueError):
         found = None
     if found is None:
         raise ValueError(f"{value!r:.60} is not {_article(kind)} {kind}", _EXAMPLES[kind.kind])

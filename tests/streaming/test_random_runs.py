@@ -64,9 +64,7 @@ def test_a_rule_that_was_published_paused_gets_its_shuffle_key_when_it_is_resume
         )
         for number, at in enumerate(range(begin, begin + 6 * minute, minute))
     ]
-    run = Run(stream, [restart, *batches[:2], restart, *batches[2:]])
-    judged = RunAgreement(run)
-    assert not judged.complaints, script(run, judged.complaints)
+    judged = agreeing(Run(stream, [restart, *batches[:2], restart, *batches[2:]]))
     assert judged.counts["shuffle_keys"] == 1
     assert judged.counts["cause_cold_start"] > 0
 
@@ -86,9 +84,7 @@ def test_a_shuffle_key_that_is_primed_takes_over_what_the_stream_has_settled() -
         *(restart, batch(11, 11), batch(12, 12, history="both"), batch(13, 13, history="both")),
         *(batch(seconds, seconds) for seconds in range(20, 160, 10)),
     ]
-    run = Run(stream, steps, primes=True)
-    judged = RunAgreement(run)
-    assert not judged.complaints, script(run, judged.complaints)
+    judged = agreeing(Run(stream, steps, primes=True))
     assert judged.counts["primed_shuffle_keys"] == 1
     assert judged.counts["alerts"] > 0
 
@@ -109,10 +105,15 @@ def test_of_two_events_of_an_id_the_one_that_a_shuffle_key_had_first_stays() -> 
         *(batch(3, "twice", -1, "export"), batch(4, "e4", history="export"), batch(5, "e5", history="both")),
         *(Restart(0, stream.allowed_lateness), batch(6, "e6"), batch(7, "e7")),
     ]
-    run = Run(stream, steps, primes=True)
+    judged = agreeing(Run(stream, steps, primes=True))
+    assert judged.counts["primed_shuffle_keys"] == 1
+
+
+def agreeing(run: Run) -> RunAgreement:
+    """What has been compared of a run, of which nothing is wrong."""
     judged = RunAgreement(run)
     assert not judged.complaints, script(run, judged.complaints)
-    assert judged.counts["primed_shuffle_keys"] == 1
+    return judged
 
 
 def of_places(allowed_lateness: str) -> Stream:

@@ -254,15 +254,20 @@ class TableRows:
 
     def keys_at(self, table: str, time: int) -> pa.Array:
         """The keys that the table has at an event time (µs), in the order in which they first came: string."""
-        return self.rows_at(table, time).column("key").combine_chunks()
+        return self._held_at(table, time)[0]
 
     def rows_at(self, table: str, time: int) -> pa.Table:
         """The same with the values of their rows: `key`, and the fields of values in their declared types."""
+        keys, rows = self._held_at(table, time)
+        values = {name: column.declared(rows) for name, column in self._tables[table].values.items()}
+        return pa.table({"key": keys, **values})
+
+    def _held_at(self, table: str, time: int) -> tuple[pa.Array, npt.NDArray[Any]]:
+        """The keys, as `keys_at` has them, and what decides of each (_Table.rows)."""
         of = self._tables[table]
         keys = of.keys.strings(np.arange(of.keys.count))
         every = np.full(len(keys), time), np.full(len(keys), EVERY)
         typed = keys if of.kind.kind is Kind.STRING else keys.cast(of.kind.arrow)
         rows = of.rows(typed, *every)
         held = rows.nonzero()[0]
-        values = {name: column.declared(rows[held]) for name, column in of.values.items()}
-        return pa.table({"key": keys.take(pa.array(held)), **values})
+        return keys.take(pa.array(held)), rows[held]
