@@ -69,7 +69,9 @@ def _folded(
             continue
         if change.answer is Answer.ACTIVE:
             if key in missing:
-                since = record.arrival if change.primed is None else change.primed.since
+                # what was read before may be dated so far ahead
+                empty = record.arrival + streams[stream].max_future_skew + 1
+                since = empty if change.primed is None else change.primed.since
                 made[key].append(_KeyStart(missing.pop(key), since))
         elif version.effective == NOT_YET and (key not in made or _is_unused(book, key, record.arrival)):
             missing.setdefault(key, record.arrival)

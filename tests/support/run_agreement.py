@@ -47,7 +47,7 @@ class RunAgreement:
     def _streamed(self, folder: Path) -> Iterator[str]:
         self._host = host = self._host_type(self._run, folder)
         oracles, begun = list[Oracle](), list[int]()
-        self._made = dict[ShuffleKey, int]()  # of those that no entity field is: when (µs) a version first used it
+        self._made = dict[ShuffleKey, int]()  # of those that no entity field is: since when (µs) they have all events
         failed: set[tuple[str, int, str]] = set()
         for number, step in enumerate(self._run.steps):
             if isinstance(step, Restart):
@@ -137,11 +137,13 @@ class RunAgreement:
             name = activated.rule_id, activated.version
             asked = self._answers.arrivals[name]
             self._answers.activate(*name, activated.effective, step.at)
-            self._published[name] = step.at, LONG_AGO if self._run.primes else step.at
+            # a key that is not primed lacks what was read before, which may be dated ahead
+            since = step.at + self._declared[activated.shuffle_key.stream].max_future_skew + 1
+            self._published[name] = step.at, LONG_AGO if self._run.primes else since
             self.counts["shuffle_keys"] += host.is_made(activated.shuffle_key)
             if not self._run.primes:
-                self._made[activated.shuffle_key] = step.at
-                self._began_late(activated.shuffle_key, asked, step.at)
+                self._made[activated.shuffle_key] = since
+                self._began_late(activated.shuffle_key, asked, since)
             if activated.has is not None:
                 self.counts["primed"] += 1
                 self.counts["primed_shuffle_keys"] += host.is_made(activated.shuffle_key)
@@ -150,14 +152,14 @@ class RunAgreement:
                     if host.buckets[at] == activated.shuffle_key:
                         oracle.prime(activated.has.rows, steps, activated.settled)
 
-    def _began_late(self, key: ShuffleKey, asked: int, at: int) -> None:
-        """A shuffle key that was asked for serves a version now (µs): others that came meanwhile took effect at once,
-        and lacked what came before the key."""
+    def _began_late(self, key: ShuffleKey, asked: int, since: int) -> None:
+        """A shuffle key that was asked for has all events since then (µs): others that came meanwhile took effect at
+        once, and lacked what came before the key."""
         for version in self._answers.of(key.stream):
             about = version.rule_id, version.version
             arrival, horizon = self._published.get(about, (asked - 1, 0))
             if arrival >= asked and self._host.shuffle_key_of(key.stream, version.group_by) == key:
-                self._published[about] = arrival, max(horizon, at)
+                self._published[about] = arrival, max(horizon, since)
 
     def _count(self, emitted: Emitted) -> None:
         self.counts["alerts"] += len(emitted.alerts)
