@@ -17,14 +17,13 @@ import os
 import time
 import traceback
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import structlog
 
 from checks.bench.figures import log_progress
+from checks.soak.workers import workers
 from tests.support.random_nights import RandomNights, drawn_nights
 from tests.support.random_runs import Run, script
 
@@ -68,7 +67,7 @@ def main() -> None:
         for at, done in enumerate(range(0, options.runs, CHUNK))
     ]
     begin, counts = time.perf_counter(), Counter[str]()
-    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+    with workers(options.workers) as pool:
         for found, wrong in pool.map(judged, jobs):
             counts.update(found)
             for line in wrong:

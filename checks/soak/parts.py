@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
+from checks.soak.workers import workers
 from nightjar.demo.verdict import StreamVerdict, Violations
 from nightjar.rules.streams import Stream
 from nightjar.rules.versions import RuleSet
@@ -71,7 +70,7 @@ class Parts:
                 of_part = [final.get((by, number), []) for final in divided]
                 tasks.append(_Task(self._stream, ruleset, by, self._place((by, number)), of_part))
         totals = [StreamVerdict(0, 0, []) for _ in finals]
-        with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        with workers(os.cpu_count() or 1) as pool:
             for found in pool.map(_Task.done, tasks):
                 totals = [_sum(total, of_part) for total, of_part in zip(totals, found, strict=True)]
         return totals

@@ -32,9 +32,7 @@ import os
 import time
 import traceback
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
@@ -42,6 +40,7 @@ import duckdb
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from checks.bench.figures import log_progress
+from checks.soak.workers import workers
 from nightjar.cases import check, read_case
 from nightjar.cases.simulate import simulate
 from nightjar.rules.errors import NightjarError
@@ -169,7 +168,7 @@ def main() -> None:
     start = time.perf_counter()
     counts: Counter[str] = Counter()
     digest, differing = hashlib.blake2b(digest_size=8), 0
-    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+    with workers(options.workers) as pool:
         for chunk in pool.map(compared, jobs):
             counts.update(chunk.counts)
             digest.update(chunk.digest.encode())
