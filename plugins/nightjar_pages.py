@@ -31,6 +31,7 @@ def _application() -> FastAPI:
     from nightjar.pages.application import application
     from nightjar.pages.lake_reader import LakeReader
     from nightjar.pages.live import LiveAlerts
+    from nightjar.pages.rule_reader import RuleReader
     from nightjar.pages.stream_page import StreamReader
     from nightjar.pages.table_reader import TableReader
     from nightjar.rules.streams import load_streams
@@ -39,13 +40,14 @@ def _application() -> FastAPI:
     streams = load_streams(settings.streams)
     reader = LakeReader(backfill_config(settings, streams, spark=False), lambda: OnKafka(settings))
     live, stream = LiveAlerts(settings, streams), StreamReader(settings, streams)
-    tables = TableReader.on_kafka(settings, streams)
+    tables, rules = TableReader.on_kafka(settings, streams), RuleReader.on_kafka(settings, streams)
     return application(
         lambda: reader,
         lambda: live,
         lambda: stream,
         lambda: tables,
-        reader_of(_DAG),
+        lambda: rules,
+        guard=reader_of(_DAG),
         actor=actor_of(_DAG, Acting),
         send=lambda label: send_labels(settings, [label]),
         links={"Data docs": f"{BASE}/plugin/data-docs", "Backfills": f"{BASE}/dags/{_DAG}"},

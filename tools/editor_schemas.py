@@ -1,24 +1,14 @@
 """JSON Schemas of the files that people write, rules and cases, so that an editor completes keys and marks errors.
 
-How it works: keys, types, limits and descriptions are those of the pydantic models. A measure is shown as it is written
-(`{sum: amount, over: 1h}`) and not as it is held.
-
-What it does not do: fields, types and conditions, which need the stream's declaration; `nightjar rules check` looks at
-those.
+How it works: a rule is as `nightjar.rules.written_schema` has it, which the page that edits rules takes as well.
 """
-
-from typing import Any
 
 from nightjar.cases.case_files import CASE_KEYS
 from nightjar.cases.model import KEYS
 from nightjar.configuration.settings import Settings
 from nightjar.rules.approval import APPROVE
-from nightjar.rules.functions import Function
-from nightjar.rules.measures import HELD, MAX_STEPS, MIN_STEPS
-from nightjar.rules.model import Rule
 from nightjar.rules.publishing import CONTROLS
-
-Schema = dict[str, Any]
+from nightjar.rules.written_schema import Schema, rule_parts
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -44,7 +34,7 @@ def rules_file() -> Schema:
         "if": {"type": "array"},
         "then": rules,
         "else": {"if": {"type": "object", "required": ["rules"]}, "then": wrapped, "else": {"$ref": "#/$defs/Rule"}},
-        "$defs": _rule_parts(),
+        "$defs": rule_parts(),
     }
 
 
@@ -117,93 +107,10 @@ def case_file() -> Schema:
         "properties": {key: keys[key] for key in CASE_KEYS},
         "required": ["steps"],
         "additionalProperties": False,
-        "$defs": _rule_parts(),
+        "$defs": rule_parts(),
     }
 
 
 def _one_or_more(schema: Schema) -> Schema:
     """A list, or the one thing that stands for a list of one."""
     return {"if": {"type": "array"}, "then": {"type": "array", "items": schema}, "else": schema}
-
-
-def _rule_parts() -> Schema:
-    """`Rule` and what it is made of, as written."""
-    rule = Rule.model_json_schema()
-    parts: Schema = rule.pop("$defs")
-    parts["Measure"] = _measure(parts.pop("Measure"))
-    computed = {"description": "An expression over fields and other measures, as in `frauds / payments`."}
-    rule["properties"]["measures"]["additionalProperties"] = {
-        "if": {"type": "string"},
-        "then": computed,
-        "else": {"$ref": "#/$defs/Measure"},
-    }
-    parts.pop("Function")
-    # a date without a time is one too, and in a case an offset
-    rule["properties"]["effective"] = {
-        "type": "string",
-        "description": rule["properties"]["effective"]["description"],
-    }
-    rule["description"] = "What to look for in a stream."
-    return {"Rule": _untitled(rule), **{name: _untitled(part) for name, part in sorted(parts.items())}}
-
-
-def _measure(held: Schema) -> Schema:
-    """The measure's schema with the function as the key of its field."""
-    options = {name: of for name, of in held["properties"].items() if name not in HELD}
-    functions: Schema = {
-        function.value: _percentile(function)
-        if function.spec.takes_p
-        else {
-            "type": "string",
-            "description": f'{function} of "*" (events), or of this field\'s values'
-            if function.spec.takes_rows
-            else f"{function} of this field",
-        }
-        for function in Function
-        if not function.spec.takes_conditions
-    }
-    functions |= {
-        function.value: {
-            "type": "array",
-            "items": {"type": "string"},
-            "minItems": MIN_STEPS,
-            "maxItems": MAX_STEPS,
-            "description": "How many events begin a chain that meets these conditions one after the other and ends "
-            "with the current event",
-        }
-        for function in Function
-        if function.spec.takes_conditions
-    }
-    return {
-        **held,
-        "description": "What is computed over the current event's window: {sum: amount, over: 1h}.",
-        "properties": {**functions, **options},
-        "required": [],
-        "oneOf": [{"required": [function.value]} for function in Function],
-        "allOf": [{"oneOf": [{"required": [length]} for length in ("over", "episode", "calendar")]}],
-    }
-
-
-def _percentile(function: Function) -> Schema:
-    """What stands under a function that is written with a percentage."""
-    return {
-        "type": "object",
-        "description": f"{function} of a field, in percent: {{of: amount, p: 95}}",
-        "properties": {
-            "of": {"type": "string", "description": "The field."},
-            "p": {"type": "number", "minimum": 1, "exclusiveMaximum": 100, "description": "Percent."},
-        },
-        "required": ["of", "p"],
-        "additionalProperties": False,
-    }
-
-
-def _untitled(schema: Schema) -> Schema:
-    """Without the titles that pydantic makes of the names of keys."""
-    properties = {
-        name: {key: value for key, value in of.items() if key != "title"}
-        for name, of in schema.get("properties", {}).items()
-    }
-    return {key: value for key, value in schema.items() if key != "title"} | (
-        {"properties": properties} if properties else {}
-    )

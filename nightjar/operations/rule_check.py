@@ -8,7 +8,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.operations.retention import Estimate, estimates
 from nightjar.rules.doubts import doubts
 from nightjar.rules.errors import Problem
-from nightjar.rules.model import Rule, load_rules
+from nightjar.rules.model import Rule, load_rules, parse_rules
 from nightjar.rules.streams import Stream
 
 
@@ -30,6 +30,13 @@ def check_file(
         RuleError: everything wrong with the rules, or that one would retain more than `max_retained_events`.
     """
     return checked(settings, streams, load_rules(file, streams), rates, where=str(file))
+
+
+def check_text(
+    settings: Settings, streams: Mapping[str, Stream], text: str, rates: Mapping[str, float], *, where: str
+) -> CheckedRules:
+    """Check the rules of a text as `check_file` does. where: what the text is called in errors."""
+    return checked(settings, streams, parse_rules(text, streams, where=where), rates, where=where)
 
 
 def checked(

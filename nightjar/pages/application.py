@@ -29,12 +29,14 @@ from nightjar.kafka.clients import KafkaError
 from nightjar.lake.config import LakeError
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting
+from nightjar.pages.editor import add_editor
 from nightjar.pages.entities import add_entities
 from nightjar.pages.labels import Send, add_labels
 from nightjar.pages.lake_reader import DAYS_SHOWN, MOST_DOWNLOADED, NO_LABEL, ROWS_SHOWN, Filter, LakeReader, day_of
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.rows import csv_of, row_of, with_changes
+from nightjar.pages.rule_reader import RuleReader
 from nightjar.pages.stream_page import StreamReader, add_stream
 from nightjar.pages.table_reader import TableReader
 from nightjar.pages.tables import add_tables
@@ -44,7 +46,7 @@ from nightjar.rules.masking import MASK
 from nightjar.rules.names import rule_meant
 from nightjar.rules.states import Severity
 
-_OWN_ASSETS = ("application.css", "application.js")
+_OWN_ASSETS = ("application.css", "application.js", "editor.js")
 # Events of a window that its table has, days of the heat map and of sparklines.
 _EVENTS_SHOWN, _NIGHTS_SHOWN, _SPARK_DAYS = 200, 60, 28
 # How often a live page looks for alerts, and how long it says nothing at the most, so that both sides notice a lost
@@ -85,8 +87,9 @@ def application(
     live: Callable[[], LiveAlerts],
     stream: Callable[[], StreamReader],
     tables: Callable[[], TableReader],
-    guard: Any,
+    rules: Callable[[], RuleReader],
     *,
+    guard: Any,
     actor: Any,
     send: Send,
     links: Mapping[str, str],
@@ -94,10 +97,10 @@ def application(
 ) -> FastAPI:
     """The application.
 
-    reader, live, stream, tables: made when a page first needs them. guard: a dependency (fastapi.Depends) of every page
-    with data, which raises HTTPException for who may not see it. actor: a dependency that returns the request's Acting.
-    send: puts a label on its topic. links: addresses outside of it, by their texts. login: where who is not logged in
-    logs in, to come back to the page of the request.
+    reader, live, stream, tables, rules: made when a page first needs them. guard: a dependency (fastapi.Depends) of
+    every page with data, which raises HTTPException for who may not see it. actor: a dependency that returns the
+    request's Acting. send: puts a label on its topic. links: addresses outside of it, by their texts. login: where who
+    is not logged in logs in, to come back to the page of the request.
     """
     app = FastAPI(title="nightjar", docs_url=None, redoc_url=None, openapi_url=None)
     rendering = Rendering(links)
@@ -106,6 +109,7 @@ def application(
     add_stream(app, rendering, stream, guard)
     add_entities(app, rendering, reader, tables, guard)
     add_tables(app, rendering, reader, tables, guard=guard, actor=actor)
+    add_editor(app, rendering, reader, rules, guard=guard, actor=actor)
 
     @app.exception_handler(NightjarError)
     def wrong(request: Request, problem: NightjarError) -> HTMLResponse:
@@ -258,7 +262,7 @@ def application(
         )
 
     @app.get("/rules", dependencies=[guard])
-    def rules(request: Request) -> HTMLResponse:
+    def every_rule(request: Request, acting: Acting = actor) -> HTMLResponse:
         lake = reader()
         counts = lake.alerts_a_day()
         newest = lake.newest_day()
@@ -282,10 +286,11 @@ def application(
             labelled_days=PRECISION_DAYS,
             days=_SPARK_DAYS,
             newest=newest,
+            acting=acting,
         )
 
     @app.get("/rules/{rule_id}", dependencies=[guard])
-    def rule(request: Request, rule_id: str) -> HTMLResponse:
+    def rule(request: Request, rule_id: str, acting: Acting = actor) -> HTMLResponse:
         lake = reader()
         versions = lake.book().of_rule(rule_id)
         if not versions:
@@ -309,6 +314,7 @@ def application(
             versions=shown[::-1],
             labelled=labelled,
             labelled_days=PRECISION_DAYS,
+            acting=acting,
         )
 
     return app

@@ -31,7 +31,8 @@ from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_fo
 from nightjar.contracts.reconciliation import Outcome
 from nightjar.contracts.run_manifest import RunManifest, read_manifest
 from nightjar.lake import delta, scanning, stream_state
-from nightjar.lake.tables import ALERTS, CORRECTIONS, LABELS, RECONCILIATION, RULE_STATUS, RUNS, Table
+from nightjar.lake.rates import events_per_day
+from nightjar.lake.tables import ALERTS, CORRECTIONS, LABELS, RECONCILIATION, RULE_STATUS, RUNS, Table, events_table
 from nightjar.operations.labelling import Labelled, alert_named
 from nightjar.operations.rule_listing import listed
 from nightjar.rules.asking import tables_asked
@@ -341,6 +342,16 @@ class LakeReader:
             )
 
         return self._keep((RULE_STATUS,), ("hidden tables",), asked)
+
+    def rates(self) -> dict[str, float]:
+        """The events per day of the streams of which the lake has any."""
+        streams = self._config.streams.values()
+
+        def measured() -> dict[str, float]:
+            found = {stream.name: events_per_day(self._root, stream) for stream in streams}
+            return {name: float(rate) for name, rate in found.items() if rate is not None}
+
+        return self._keep(tuple(map(events_table, streams)), ("rates",), measured)
 
     def rules(self, *, every: bool = False) -> list[dict[str, Any]]:
         """The rules in force and those that wait, as `nightjar rules list --json` has them. every: all versions."""

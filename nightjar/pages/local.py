@@ -13,6 +13,7 @@ from nightjar.operations.unarchived import OnKafka
 from nightjar.pages.application import application
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.live import LiveAlerts
+from nightjar.pages.rule_reader import RuleReader
 from nightjar.pages.serving import LocalAccess
 from nightjar.pages.stream_page import StreamReader
 from nightjar.pages.table_reader import TableReader
@@ -24,13 +25,14 @@ def local_pages(settings: Settings, streams: Mapping[str, Stream]) -> tuple[Fast
     whoever runs this."""
     reader = LakeReader(backfill_config(settings, streams, spark=False), lambda: OnKafka(settings))
     live, stream, access = LiveAlerts(settings, streams), StreamReader(settings, streams), LocalAccess()
-    tables = TableReader.on_kafka(settings, streams)
+    tables, rules = TableReader.on_kafka(settings, streams), RuleReader.on_kafka(settings, streams)
     app = application(
         lambda: reader,
         lambda: live,
         lambda: stream,
         lambda: tables,
-        access.guard,
+        lambda: rules,
+        guard=access.guard,
         actor=access.actor,
         send=lambda label: send_labels(settings, [label]),
         links={},

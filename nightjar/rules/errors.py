@@ -82,6 +82,11 @@ class RuleError(NightjarError):
         return f"{self.where or 'the rule'}: {len(self.problems)} problems\n{listed}"
 
 
+def problems_of(refusal: NightjarError) -> list[Problem]:
+    """What is wrong, one problem each; of an error without problems itself as one."""
+    return refusal.problems if isinstance(refusal, RuleError) else [Problem("", "", refusal.what, refusal.remedy)]
+
+
 class PredicateError(RuleError):
     """A predicate is refused; `position` (0-based) and `length`, in characters, mark the place in `text`."""
 

@@ -14,6 +14,7 @@ from playwright.sync_api import FrameLocator, Page, expect, sync_playwright
 
 from nightjar.airflow.local.airflow import USER, LocalAirflow
 from nightjar.pages.serving import bound, server_of
+from tools.test_servers import axe
 
 # Milliseconds until a page must show what is expected: it is slow where much else runs.
 _LONGEST = 30_000
@@ -59,6 +60,15 @@ def chromium(*, dark: bool = False, width: int = 1400) -> Iterator[Page]:
             yield page
         finally:
             browser.close()
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe-core finds that keeps people from a page, by the WCAG 2.2 at level AA and by good practice."""
+    page.evaluate(axe().read_text())
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+    found = page.evaluate("tags => axe.run({runOnly: tags})", tags)
+    assert found["passes"], "it has run"
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
 
 
 @contextmanager

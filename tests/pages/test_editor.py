@@ -1,0 +1,199 @@
+"""The page that writes rules: what it says of a text, and that nothing in it runs."""
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from nightjar.pages.acting import Acting
+from nightjar.pages.editor import LONGEST, example
+from nightjar.rules.display import yaml_text
+from nightjar.rules.errors import RuleError
+from nightjar.rules.model import parse_rule, parse_rules
+from nightjar.rules.streams import load_streams
+from tests.support.browser import barriers, chromium, needs_chromium
+from tests.support.explained_lake import LIMIT, Ground, small_lake
+from tests.support.served_pages import Pages, serving
+
+HOSTILE = "<script>alert(1)</script>&\"'"
+STREAMS = load_streams()
+ANN, BOB, VIEWER = Acting("ann", "s"), Acting("bob", "s"), Acting(None, "s")
+TEXT = yaml_text(parse_rule(LIMIT, STREAMS))
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    """Of Ann, over the rule `limit` and its two payments."""
+    with serving(small_lake(tmp_path), acting=ANN) as found:
+        yield found
+
+
+@contextmanager
+def entered(pages: Pages) -> Iterator[httpx.Client]:
+    """A client that has shown the token."""
+    with pages.stranger() as client:
+        client.get(f"/?token={pages.access.token}")
+        yield client
+
+
+def sent(pages: Pages, text: str, by: Acting = ANN, code: int = 200, path: str = "/edit", **form: str) -> str:
+    """The answer to the form of an editor."""
+    with entered(pages) as client:
+        answer = client.post(path, data={"seal": by.seal, "text": text, **form})
+    assert answer.status_code == code, answer.text
+    return answer.text
+
+
+def notes(page: str, level: str = "error") -> list[tuple[int, str]]:
+    """The lines and texts of a page's errors or warnings."""
+    found = re.search(rf'<ul class="notes {level}">(.*?)</ul>', page, re.DOTALL)
+    rows = re.findall(
+        r'data-line="(\d+)"><span class="line">[^<]*</span> <span>(.*?)</span>', found[1] if found else ""
+    )
+    return [(int(line), html.unescape(text)) for line, text in rows]
+
+
+def test_a_published_rule_is_edited_and_the_changes_are_shown(pages: Pages) -> None:
+    """Beside its version in force; unchanged it says so."""
+    page = pages.get("/rules/limit/edit")
+    assert html.escape(TEXT, quote=False).splitlines()[0] in page
+    assert "as version 1, unchanged" in page
+    assert "No error." in page
+    page = sent(pages, TEXT.replace("n >= 2", "n >= 3"), rule="limit")
+    assert "changes to version 1" in page
+    assert "+when: n &gt;= 3" in page
+    assert "-when: n &gt;= 2" in page
+    assert "a new rule" in sent(pages, TEXT.replace("limit", "other"))
+    assert pages.rules.sent == [], "nothing is published by a check"
+    assert 'href="../rules/limit/edit"' in pages.get("/rules/limit")
+    assert 'href="./edit"' in pages.get("/rules")
+    assert "Rule other was never published" in pages.get("/rules/other/edit", 404)
+
+
+def test_errors_are_those_of_the_command_at_their_lines(pages: Pages) -> None:
+    """Of every rule of the text, in the order of lines; of what is no YAML, too."""
+    bad = TEXT.replace("customer_id", "costumer_id").replace("n >= 2", "n >=\nscore: x")
+    with pytest.raises(RuleError) as refusal:
+        parse_rules(bad, STREAMS, where="the text")
+    said = sorted(str(problem).partition("\n")[0] for problem in refusal.value.problems)
+    found = notes(sent(pages, bad))
+    assert len(found) >= 3
+    assert sorted(text for _, text in found) == said
+    lines = bad.splitlines()
+    for line, text in found:
+        assert lines[line - 1].startswith(re.split(r"[ :.]", text.removeprefix("rule limit, "))[0]), (line, text)
+    ((line, text),) = notes(sent(pages, "id: x\nwhen: [\n\n}"))
+    assert (line, "is not YAML" in text) == (4, True)
+    ((line, text),) = notes(sent(pages, "id: x\n" + "[" * 30_000))
+    assert "is not YAML" in text
+    ((line, text),) = notes(sent(pages, "id: x\nwhen: " + "[" * 30 + "]" * 30))
+    assert "nested too deep" in text
+    doubtful = sent(pages, TEXT + "where: amount > 5 AND amount < 4\n")
+    assert "No error, and 1 warning." in doubtful
+    assert [line for line, _ in notes(doubtful, "warning")] == [len(TEXT.splitlines()) + 1]
+
+
+def test_a_rule_that_would_retain_too_much_is_refused_with_the_figures(tmp_path: Path) -> None:
+    """By the events per day of the lake, as by the command."""
+    with serving(small_lake(tmp_path), acting=ANN) as pages:
+        assert re.search(r"limit retains about \d+ events?, of 2 a day", pages.get("/rules/limit/edit"))
+
+
+def test_who_may_only_look_writes_no_rule(tmp_path: Path) -> None:
+    """No page leads there, and the server refuses, as it does forms of other pages, and too long ones."""
+    with serving(small_lake(tmp_path), acting=VIEWER) as pages:
+        assert "/edit" not in pages.get("/rules") + pages.get("/rules/limit")
+        for path in ("/edit", "/rules/limit/edit"):
+            assert "Your role may look" in pages.get(path, 403)
+        assert "Your role may look" in sent(pages, TEXT, VIEWER, 403)
+    with serving(small_lake(tmp_path / "other"), acting=ANN) as pages:
+        assert "open the page again" in sent(pages, TEXT, BOB, 403)
+        for length in (LONGEST + 1, 2 * 131_072):
+            assert "`nightjar rules check` takes them" in sent(pages, "x" * length, code=413)
+        with pages.stranger() as client:
+            for path in ("/edit", "/edit/names", "/rules/limit/edit"):
+                assert client.get(path).status_code == 401
+            assert client.post("/edit", data={"seal": ANN.seal, "text": TEXT}).status_code == 401
+
+
+def test_nothing_in_a_text_is_markup(pages: Pages) -> None:
+    """Neither in the text, nor in its errors, nor in what others have published."""
+    named = LIMIT | {"description": HOSTILE, "author": HOSTILE, "id": "named"}
+    pages.rules.send([named])
+    texts = (f"id: '{HOSTILE}'", HOSTILE, f"</textarea>{HOSTILE}", yaml_text(parse_rule(named, STREAMS)))
+    shown = [sent(pages, text, rule=HOSTILE) for text in texts] + [pages.get("/rules/named/edit")]
+    for page in shown:
+        assert "<script>alert" not in page
+        assert page.count("</textarea>") == 1
+        assert "&lt;script&gt;alert" in page
+
+
+def test_the_example_of_every_stream_is_a_rule(tmp_path: Path) -> None:
+    """It has no error, so that the page for a new rule begins without any."""
+    for stream in STREAMS.values():
+        parse_rules(example({stream.name: stream}), STREAMS, where="the example")
+    with serving(Ground(tmp_path), acting=ANN) as pages:
+        assert "No error." in pages.get("/edit")
+
+
+def test_what_is_completed_is_the_schema_and_the_declared_streams(pages: Pages) -> None:
+    """Of measures as they are written."""
+    found: dict[str, Any] = json.loads(pages.get("/edit/names"))
+    assert {"count", "over", "where"} <= found["parts"]["Measure"]["properties"].keys()
+    assert found["parts"]["Severity"]["enum"] == ["low", "medium", "high", "critical"]
+    assert found["streams"]["transactions"]["fields"]["amount"].startswith("decimal")
+    assert found["rules"] == ["limit"]
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_rule_is_written_by_keyboard(pages: Pages) -> None:
+    """Names are completed, lines indented and errors shown as one types, and the keyboard leads on; nothing runs."""
+    with chromium() as page:
+        said: list[str] = []
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("console", lambda line: said.append(line.text))
+        page.goto(f"{pages.address}/?token={pages.access.token}")
+        page.goto(f"{pages.address}/rules/limit/edit")
+        text, verdict = page.get_by_label("the rule, as YAML"), page.get_by_role("status")
+        text.press("Control+End")
+        with page.expect_response("**/edit"):
+            text.press_sequentially("sev")
+        expect(page.get_by_role("option")).to_have_count(1)
+        text.press("Enter")
+        text.press_sequentially("hi")
+        text.press("Enter")
+        expect(verdict).to_have_text("No error.")
+        expect(page.locator(".added")).to_have_text(["+severity: high"])
+        text.press("Enter")
+        text.press_sequentially("measures:")
+        text.press("Enter")
+        text.press("Tab")
+        text.press_sequentially("spent: {su")
+        text.press("Tab")
+        text.press_sequentially("am")
+        expect(page.get_by_role("option", name="amount")).to_have_attribute("aria-selected", "true")
+        text.press("ArrowDown")
+        text.press("Enter")
+        text.press_sequentially(f", over: 1h}} # {HOSTILE}")
+        assert text.input_value().endswith(f"measures:\n  spent: {{sum: amount, over: 1h}} # {HOSTILE}")
+        expect(verdict).to_have_text("1 error.")
+        expect(page.locator("#details li")).to_contain_text("key 'measures' is repeated")
+        text.fill(TEXT.replace("n >= 2", "m >= 2"))
+        expect(page.locator("#details li")).to_contain_text("unknown name 'm'")
+        assert barriers(page) == []
+        page.get_by_role("button", name="line 7").press("Enter")
+        assert text.evaluate("area => area.value.slice(area.selectionStart, area.selectionEnd)") == "when: m >= 2"
+        text.press("Escape")
+        text.press("Tab")
+        expect(page.get_by_role("button", name="Check")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("#details li")).to_contain_text("unknown name 'm'")
+        assert said == []
