@@ -15,6 +15,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.contracts.alerts import ALERT
 from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import Reader
+from nightjar.kafka.rule_topics import rule_book
 from nightjar.notifications.delivery import Courier, holds, now_us
 from nightjar.notifications.messages import Message
 from nightjar.notifications.metrics import NotifierMetrics
@@ -131,7 +132,7 @@ class Notifier:
 
     def _read(self, outbox: Outbox, stop: Event, *, from_beginning: bool) -> None:
         intake = Intake(outbox, self._settings, self._streams, self._routes)
-        topic = self._settings.alerts_topic
+        topic, looked = self._settings.alerts_topic, False
         while not stop.is_set():
             try:
                 if not from_beginning and not outbox.offsets(topic):
@@ -139,11 +140,21 @@ class Notifier:
                         ends = {place.partition: end for place, end in reader.ends().items()}
                     outbox.take(topic, [], ends, now_us())
                 self._reads = True
+                if not looked:
+                    self._warn_of_idle_routes()
+                    looked = True
                 forward(self._settings, intake, stop)
             except KafkaError as failure:
                 self._reads = False
                 _log.warning("alerts_cannot_be_read", reason=str(failure), again_in_seconds=_AGAIN)
                 stop.wait(_AGAIN)
+
+    def _warn_of_idle_routes(self) -> None:
+        """Say which routes take alerts of no rule that there is: of a rule's id or tag that was mistyped."""
+        newest = {version.rule.id: version.rule for version in rule_book(self._settings, self._streams).every}
+        for number, route in enumerate(self._routes.routes, 1):
+            if newest and not any(map(route.takes, newest.values())):
+                _log.warning("route_matches_no_rule", route=number, to=list(route.to), rules=list(route.rules))
 
 
 def send_test(routes: Routes, name: str) -> None:

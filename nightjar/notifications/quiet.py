@@ -1,4 +1,4 @@
-"""Quiet hours: the part of each day during which a target is left in peace."""
+"""Quiet hours: the part of each day, and the days, during which a target is left in peace."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from nightjar.rules.timestamps import from_microseconds, microseconds
 
 @dataclass(frozen=True)
 class QuietHours:
-    """From `start` to before `until`, by the clocks of the zone; past midnight if `until` is not after `start`.
+    """By the clocks of the zone.
 
-    excepted: severities that do not wait.
+    hours: from the first to before the second of each day; past midnight if that is not after the first. excepted:
+    severities that do not wait. days: quiet as a whole, Monday is 0.
     """
 
-    start: time
-    until: time
+    hours: tuple[time, time] | None
     zone: ZoneInfo
     excepted: frozenset[Severity] = frozenset()
+    days: frozenset[int] = frozenset()
 
     def hold(self, instant: int) -> bool:
         """Whether they are on at a time (µs)."""
         today = from_microseconds(instant).astimezone(self.zone).date()
-        return any(self._begins(day) <= instant < self._ends(day) for day in (today - timedelta(days=1), today))
-
-    def _begins(self, day: date) -> int:
-        return self._instant(day, self.start)
-
-    def _ends(self, day: date) -> int:
-        return self._instant(day + timedelta(days=self.until <= self.start), self.until)
+        if today.weekday() in self.days:
+            return True
+        return self.hours is not None and any(
+            self._instant(day, start) <= instant < self._instant(day + timedelta(days=until <= start), until)
+            for start, until in [self.hours]
+            for day in (today - timedelta(days=1), today)
+        )
 
     def _instant(self, day: date, clock: time) -> int:
         """A time that the zone skips counts as the one before the change; of one that it has twice the first."""

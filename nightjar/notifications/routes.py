@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import time
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -30,6 +30,7 @@ from nightjar.notifications.quiet import QuietHours
 from nightjar.rules.canonical import canonical
 from nightjar.rules.durations import Duration
 from nightjar.rules.errors import SettingsError, printable
+from nightjar.rules.model import Rule
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.states import Severity
 from nightjar.rules.zones import zone_named
@@ -93,6 +94,7 @@ Address = Annotated[str, AfterValidator(_address)]
 Host = Annotated[str, AfterValidator(_host)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Part = Literal["rule", "severity", "stream", "group"]
+Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 
 
 class _Table(BaseModel):
@@ -102,14 +104,19 @@ class _Table(BaseModel):
 class Quiet(_Table):
     """`quiet` of a target."""
 
-    start: Clock = Field(alias="from")
-    until: Clock
+    start: Clock | None = Field(None, alias="from")
+    until: Clock | None = None
+    days: frozenset[Day] = frozenset()
     zone: str = "UTC"
     excepted: frozenset[Severity] = Field(frozenset(), alias="except")
 
     @model_validator(mode="after")
-    def _is_a_part_of_the_day(self) -> Quiet:
-        if self.start == self.until:
+    def _is_a_part_of_the_week(self) -> Quiet:
+        if (self.start is None) != (self.until is None):
+            raise ValueError("from and until belong together")
+        if self.start is None and not self.days:
+            raise ValueError("give from and until, or days")
+        if self.start is not None and self.start == self.until:
             raise ValueError("from and until are the same")
         try:
             zone_named(self.zone, "zone")
@@ -122,7 +129,8 @@ class Quiet(_Table):
         """What they mean."""
         zone = zone_named(self.zone, "zone")
         assert zone is not None  # noqa: S101  it was checked
-        return QuietHours(self.start, self.until, zone, self.excepted)
+        hours = None if self.start is None or self.until is None else (self.start, self.until)
+        return QuietHours(hours, zone, self.excepted, frozenset(map(get_args(Day).index, self.days)))
 
 
 class _Target(_Table):
@@ -190,9 +198,16 @@ class Route(_Table):
 
     def matches(self, alert: Mapping[str, Any], tags: frozenset[str]) -> bool:
         """Whether an alert goes there. tags: those of its rule."""
+        return self._takes(alert["rule_id"], alert["severity"], tags)
+
+    def takes(self, rule: Rule) -> bool:
+        """Whether alerts of a rule go there."""
+        return not rule.allows and self._takes(rule.id, rule.severity, frozenset(rule.tags))
+
+    def _takes(self, rule_id: str, severity: str, tags: frozenset[str]) -> bool:
         return (
-            alert["severity"] in self.severities
-            and any(fnmatchcase(alert["rule_id"], pattern) for pattern in self.rules)
+            severity in self.severities
+            and any(fnmatchcase(rule_id, pattern) for pattern in self.rules)
             and (not self.tags or bool(self.tags & tags))
         )
 

@@ -203,12 +203,15 @@ def test_what_waits_for_its_group_or_the_morning_survives(site: Site) -> None:
 
 
 def test_routes_know_the_tags_of_rules_and_messages_no_sensitive_values(site: Site) -> None:
-    """Of the version that has alerted, also if it was published after the start. Nor has the outbox such values."""
+    """Of the version that has alerted, also if it was published after the start. Nor has the outbox such values.
+
+    A route that takes alerts of no rule is named."""
     declared = (ROOT / "nightjar" / "rules" / "streams.toml").read_text()
     sensitive = 'customer_id = {type = "string", sensitive = true}'
     site.streams.write_text(declared.replace('customer_id = "string"', sensitive, 1))
     assert sensitive in site.streams.read_text()
-    site.write('[[routes]]\nto = ["desk"]\nwait = "0s"\ntags = ["geo"]\n')
+    geo = '[[routes]]\nto = ["desk"]\nwait = "0s"\ntags = ["geo"]\n'
+    site.write(geo + '[[routes]]\nto = ["desk"]\nrules = ["brust"]\n')
     rule = {"id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 1"}
     with site.running("--from-beginning") as notifier:
         site.until(notifier.reads)
@@ -219,6 +222,10 @@ def test_routes_know_the_tags_of_rules_and_messages_no_sensitive_values(site: Si
         site.send(alert("t1", rule_version=1, group=group), alert("t2", rule_version=2, group=group))
         site.until(lambda: bool(site.events()))
         kept = b"".join(file.read_bytes() for file in site.folder.glob("outbox.sqlite*"))
+    with site.running() as notifier:
+        site.until(lambda: "route_matches_no_rule" in notifier.log)
+        (warning,) = [json.loads(line) for line in notifier.lines if "route_matches_no_rule" in line]
+        assert (warning["route"], warning["rules"]) == (2, ["brust"])
     ((sent,),) = [request.content["alerts"] for request in site.server.requests]
     assert (sent["event_id"], sent["group"]) == ("t2", {"customer_id": MASK})
     assert b"t2" in kept

@@ -9,8 +9,9 @@ from nightjar.notifications.quiet import QuietHours
 from nightjar.rules.timestamps import parse_timestamp
 
 BERLIN = ZoneInfo("Europe/Berlin")
-NIGHT = QuietHours(time(22), time(7), BERLIN)
-NOON = QuietHours(time(12), time(13, 30), BERLIN)
+NIGHT = QuietHours((time(22), time(7)), BERLIN)
+NOON = QuietHours((time(12), time(13, 30)), BERLIN)
+WEEKEND = QuietHours(None, BERLIN, days=frozenset({5, 6}))
 
 
 @pytest.mark.parametrize(
@@ -29,8 +30,13 @@ NOON = QuietHours(time(12), time(13, 30), BERLIN)
         (NIGHT, "2026-03-29T05:00:00Z", False),
         (NIGHT, "2026-10-25T05:59:59Z", True),  # and back
         (NIGHT, "2026-10-25T06:00:00Z", False),
-        (QuietHours(time(2, 30), time(4), BERLIN), "2026-03-29T01:29:59Z", False),  # 02:30 does not exist
-        (QuietHours(time(2, 30), time(4), BERLIN), "2026-03-29T01:30:00Z", True),
+        (QuietHours((time(2, 30), time(4)), BERLIN), "2026-03-29T01:29:59Z", False),  # 02:30 does not exist
+        (QuietHours((time(2, 30), time(4)), BERLIN), "2026-03-29T01:30:00Z", True),
+        (WEEKEND, "2026-01-09T22:59:59Z", False),  # a Friday
+        (WEEKEND, "2026-01-09T23:00:00Z", True),
+        (WEEKEND, "2026-01-11T22:59:59Z", True),
+        (WEEKEND, "2026-01-11T23:00:00Z", False),
+        (QuietHours(NIGHT.hours, BERLIN, days=WEEKEND.days), "2026-01-12T05:59:59Z", True),
     ],
 )
 def test_they_are_on(hours: QuietHours, instant: str, held: bool) -> None:

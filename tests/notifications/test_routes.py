@@ -62,6 +62,14 @@ def test_the_example_in_the_docs_is_one(tmp_path: Path) -> None:
     assert list(found.of(alert("t1"), frozenset())) == ["desk", "channel", "on-call"]
 
 
+def test_days_may_be_quiet_as_a_whole(tmp_path: Path) -> None:
+    """Beside hours, or alone."""
+    quiet = 'quiet = {days = ["sunday", "saturday"], zone = "Europe/Berlin"}\n'
+    found = routes(tmp_path, HOOK + quiet + ROUTE).targets["desk"].quiet
+    assert found is not None
+    assert (found.hours.hours, found.hours.days) == (None, {5, 6})
+
+
 def test_files_of_secrets_are_beside_it(tmp_path: Path) -> None:
     """Unless their paths are absolute."""
     target = routes(tmp_path, HOOK + ROUTE).targets["desk"]
@@ -91,6 +99,9 @@ def test_files_of_secrets_are_beside_it(tmp_path: Path) -> None:
         (HOOK + 'password = "SECRET"\n' + ROUTE, "targets.desk.password: unknown key"),
         (HOOK + 'quiet = {from = "22:00", until = "7"}\n' + ROUTE, "quiet.until: write a time of day as in"),
         (HOOK + 'quiet = {from = "22:00", until = "22:00"}\n' + ROUTE, "quiet: from and until are the same"),
+        (HOOK + 'quiet = {from = "22:00", days = ["sunday"]}\n' + ROUTE, "quiet: from and until belong together"),
+        (HOOK + 'quiet = {zone = "UTC"}\n' + ROUTE, "quiet: give from and until, or days"),
+        (HOOK + 'quiet = {days = ["sonntag"]}\n' + ROUTE, "quiet.days"),
         (HOOK + 'quiet = {from = "22:00", until = "7:00", zone = "Berlin"}\n' + ROUTE, "quiet.until"),
         (HOOK + 'quiet = {from = "22:00", until = "07:00", zone = "Berlin"}\n' + ROUTE, "'Berlin' is not a zone"),
         (MAIL + 'username = "u"\n[[routes]]\nto = ["mail"]', "a login needs username and password_file"),
