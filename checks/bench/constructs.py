@@ -21,13 +21,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pyarrow as pa
 
-from checks.bench.engine import BATCH, history, run
+from checks.bench.engine import BATCH, GROUPS, history, run
 from checks.bench.figures import emit, log_progress
 from nightjar.rules.engine.carried import load_kernels
+from nightjar.rules.engine.table_rows import Change, TableRows
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import Stream, streams_from_mapping
 from nightjar.rules.versions import RuleSet
 
+# Tables that rules may ask.
+TABLES: dict[str, Any] = {"watched": {"key": "string"}, "customers": {"key": "string", "values": {"risk": "int64"}}}
 BATCHES = 50
 MANY_BATCH, MANY_BATCHES = 1000, 10
 # What is replaced by the number of a rule among many, so that none shares its work with another.
@@ -46,6 +49,8 @@ class Construct:
     goal: float | None = None
     beside: Rule | None = None
     """A rule that runs on both sides."""
+    asks: bool = False
+    """Whether the rule asks tables. The control runs where none are declared."""
 
 
 def where(condition: str) -> Rule:
@@ -116,6 +121,13 @@ CONSTRUCTS = (
         counted(where="amount > {n}"),
         beside={"id": "large", "when": "amount > 150"},
     ),
+    Construct("IN a list", where("terminal_id IN watched AND amount > {n}"), where("amount > {n}"), asks=True),
+    Construct(
+        "lookup",
+        where("customers.risk + {n} > 5") | {"lookup": {"customers": "customer_id"}},
+        where("amount + {n} > 5"),
+        asks=True,
+    ),
     Construct(
         "values",
         measured(values="terminal_id") | {"when": "amount > 199.{n}"},
@@ -136,7 +148,7 @@ CONSTRUCTS = (
 )
 
 
-def stream_of() -> Stream:
+def stream_of(tables: dict[str, Any] | None = None) -> Stream:
     """The payments of `engine.history` with an address, a place and the time at which the account was opened."""
     fields = dict.fromkeys(("transaction_id", "customer_id", "terminal_id", "ip"), "string")
     fields |= {"event_time": "timestamp", "opened": "timestamp", "amount": "decimal(12,2)"}
@@ -147,7 +159,22 @@ def stream_of() -> Stream:
         "entities": ["customer_id", "terminal_id"],
         "fields": fields,
     }
-    return streams_from_mapping({"payments": declared}, "bench")["payments"]
+    return streams_from_mapping({"payments": declared}, "bench", tables=tables)["payments"]
+
+
+def rows_of(stream: Stream) -> TableRows:
+    """The rows of both tables: a tenth of the terminals, and all customers."""
+    rows = TableRows(stream.tables)
+    watched, customers = ([f"{letter}{n}" for n in range(0, GROUPS, step)] for letter, step in (("m", 10), ("c", 1)))
+    risks = [{"risk": n % 10} for n in range(GROUPS)]
+    rows.add(
+        [
+            Change(0, 0, "watched", watched, is_set=True, valid_from=0),
+            Change(1, 0, "customers", customers, is_set=True, valid_from=0, values=risks),
+        ],
+        2,
+    )
+    return rows
 
 
 def events_of(count: int) -> pa.Table:
@@ -180,10 +207,13 @@ def _numbered(value: Any, number: str) -> Any:
     return value.replace(NUMBER, number) if isinstance(value, str) else value
 
 
-def measure(construct: Construct, stream: Stream, events: pa.Table, rules: int, repeats: int) -> bool:
+def measure(construct: Construct, events: pa.Table, rules: int, repeats: int) -> bool:
     """Measure a construct in turns with its control; returns whether its goal is met."""
-    sides = [construct.rule, construct.control]
-    one, many = ([ruleset(side, stream, construct.beside, count) for side in sides] for count in (1, rules))
+    plain, asked = stream_of(), stream_of(TABLES)
+    streams = [asked if construct.asks else plain, plain]
+    sides = [*zip([construct.rule, construct.control], streams, strict=True)]
+    one, many = ([ruleset(rule, of, construct.beside, count) for rule, of in sides] for count in (1, rules))
+    tables = [rows_of(asked) if construct.asks else None, None]
     tail, many_tail = events.num_rows - BATCHES * BATCH, MANY_BATCHES * MANY_BATCH
     recent = events.slice(0, min(events.num_rows, 50_000 + many_tail))
     ways = (
@@ -198,7 +228,8 @@ def measure(construct: Construct, stream: Stream, events: pa.Table, rules: int, 
         took: list[list[float]] = [[], []]
         for turn in range(repeats + 1):  # the first warms up
             for side, rule_set in enumerate(sets):
-                seconds = run(rule_set, table, size, first, stream=stream, to_the_end=waits)
+                of, rows = streams[side], tables[side]
+                seconds = run(rule_set, table, size, first, stream=of, to_the_end=waits, tables=rows)
                 if turn:
                     took[side].append(scale * seconds)
         met &= emit(f"{construct.name}: {name}", unit, took[0], "without it", took[1], goal=construct.goal)
@@ -218,13 +249,13 @@ def main() -> None:
     if not chosen:
         arguments.error(f"no construct is named so; there are {', '.join(each.name for each in CONSTRUCTS)}")
     log_progress("generating the events")
-    stream, events = stream_of(), events_of(options.events)
+    events = events_of(options.events)
     load_kernels()
     gc.freeze()  # as in the job's Python processes
     met = True
     for construct in chosen:
         log_progress(construct.name)
-        met &= measure(construct, stream, events, options.rules, options.repeats)
+        met &= measure(construct, events, options.rules, options.repeats)
     raise SystemExit(0 if met else 1)
 
 
