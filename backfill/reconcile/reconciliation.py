@@ -58,7 +58,7 @@ def by_verdict(versions: Iterable[RuleVersion]) -> frozenset[tuple[str, int]]:
     return frozenset((v.rule.id, v.version) for v in versions if v.rule.revisions is Revisions.VERDICT)
 
 
-def _differs(suffix: str, verdict_only: Versions, masked: Collection[str]) -> pl.Expr:
+def content_differs(suffix: str, verdict_only: Versions, masked: Collection[str]) -> pl.Expr:
     """Whether the content that the truth has of an alert is not that of the columns with this suffix.
 
     Of streams with masked values texts do not count: they follow from the rest, and from what was masked at the time.
@@ -89,7 +89,7 @@ def reconcile(
     latest = canonical(latest_revisions(alerts.filter(pl.col("source") == "stream")))
     announced = pl.col("kind_latest") == "alert"
     both = canonical(truth).join(latest, on="alert_id", how="full", suffix="_latest", coalesce=True)
-    true, differs = pl.col("rule_id").is_not_null(), _differs("_latest", verdict_only, masked)
+    true, differs = pl.col("rule_id").is_not_null(), content_differs("_latest", verdict_only, masked)
     outcome = (
         pl.when(true & announced & ~differs)
         .then(pl.lit(Outcome.MATCHED.value))
@@ -152,7 +152,7 @@ def corrections(
     both = canonical(truth).join(last, on="alert_id", how="full", suffix="_last", coalesce=True)
     both = both.rename({"kind": "kind_last", "revision": "revision_last", "cause": "cause_last"})
     true, announced = pl.col("rule_id").is_not_null(), (pl.col("kind_last") == "alert").fill_null(value=False)
-    differs = _differs("_last", verdict_only, masked)
+    differs = content_differs("_last", verdict_only, masked)
     wrong = both.filter((true & (~announced | differs)) | (~true & announced)).join(causes, on="alert_id", how="left")
     chosen = [pl.coalesce(name, f"{name}_last").alias(name) for name in [*_IDENTITY[1:], *CONTENT]]
     return wrong.select(

@@ -1,8 +1,9 @@
 """What a version that applies to the past changes there: how many alerts the nights will announce and retract.
 
 How it works: the lake's events since its effective time are evaluated twice by `Truth`, with the rule's versions as
-they are and with this one too, and alerts are compared by their ids, as a night compares them. A version is part of an
-alert's id, so a night retracts each alert of the earlier version from then on, and announces those of this one.
+they are and with this one too, and alerts are compared as a night compares them. A version is part of an alert's id, so
+a night retracts each alert of the earlier version from then on, and announces those of this one. Rules that depend on
+the version have their alerts compared as well: those that count its alerts (S23), and those that it silences (S24).
 
 Known limitation: it is exact for what the lake has, and within MOST_EVENTS events; of more, the newest are evaluated.
 """
@@ -10,7 +11,7 @@ Known limitation: it is exact for what the lake has, and within MOST_EVENTS even
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from nightjar.backfill.config import DAY
 from nightjar.backfill.inputs.event_selection import ARRIVED
+from nightjar.backfill.reconcile.reconciliation import by_verdict, content_differs
 from nightjar.lake import delta, stream_state
 from nightjar.lake.archive import archived_until
 from nightjar.lake.events import as_declared
@@ -55,7 +57,8 @@ class PastEffect:
     """`first` and `last`: event times of the evaluated events since then, None without any."""
     announced: int
     retracted: int
-    """`announced` and `retracted`: alerts."""
+    revised: int
+    """`announced`, `retracted` and `revised`: alerts; the last ones are of other rules, or silenced now or no more."""
 
     def __str__(self) -> str:
         """For the person who approves or publishes it."""
@@ -63,7 +66,9 @@ class PastEffect:
         if self.first is None or self.last is None:
             return f"{known}; the lake has no events since then, so it is not known how many alerts that changes"
         span = f"{_minute(self.first)} to {_minute(self.last)}"
-        changes = f"the next nights will announce {self.announced:,} and retract {self.retracted:,} alerts"
+        verbs = [f"announce {self.announced:,}", f"retract {self.retracted:,}"]
+        verbs += [f"revise {self.revised:,}"] if self.revised else []
+        changes = f"the next nights will {', '.join(verbs[:-1])} and {verbs[-1]} alerts"
         counted = f"{known}: {changes} (by {self.events:,} events of the lake, {span})"
         if self.skipped:
             counted += f"; {self.skipped:,} earlier events were not evaluated, and change more"
@@ -94,14 +99,14 @@ def past_effect(
     if made.is_proposed or made.effective >= now:
         return None
     stream = streams[made.rule.stream]
-    before = [v for v in known.of_rule(made.rule.id) if v.version < made.version and v.effective != NOT_YET]
+    earlier, all_of_them = _rule_sets(known, made)
     since = max(made.effective, _nights_go_back_to(root, streams, now, pending_days), MIN_TIMESTAMP)
-    earlier, all_of_them = RuleSet(tuple(before)), RuleSet((*before, made))
     total, events = _newest(root, stream, since, max(widest(each) for each in all_of_them.versions), most)
     judged = events.get_column(stream.event_time).dt.epoch("us") >= since
     rows = as_declared(events.to_arrow(), stream)
     tables, places = lake_rows(root, stream), judged.arg_true().to_numpy()
     was, will_be = (_alerts(stream, each, rows, places, tables) for each in (earlier, all_of_them))
+    both = was.join(will_be, on="alert_id", suffix="_then")
     at = pl.col(stream.event_time)
     count, first, last = events.filter(judged).select(pl.len(), at.min().alias("first"), at.max().alias("last")).row(0)
     return PastEffect(
@@ -113,9 +118,26 @@ def past_effect(
         skipped=total - count,
         first=first,
         last=last,
-        announced=len(will_be - was),
-        retracted=len(was - will_be),
+        announced=will_be.height - both.height,
+        retracted=was.height - both.height,
+        revised=both.filter(content_differs("_then", by_verdict(all_of_them.versions), ())).height,
     )
+
+
+def _rule_sets(known: Published, made: RuleVersion) -> tuple[RuleSet, RuleSet]:
+    """The versions in force whose alerts can change, and what these depend on; the same with `made`."""
+    ids = [rule_id for rule_id in known.rule_ids if known.of_rule(rule_id)[0].rule.stream == made.rule.stream]
+    versions = [
+        replace(version, named=())  # which may have `made` among them
+        for rule_id in ids
+        for version in known.of_rule(rule_id)
+        if version.effective != NOT_YET and (rule_id != made.rule.id or version.version < made.version)
+    ]
+    after, about = RuleSet((*versions, made)), {made.rule.id}
+    depending = [v for v in after.versions if v.rule.id in about or about & {other.rule.id for other in v.named}]
+    needed = {v.rule.id for v in depending} | {other.rule.id for v in depending for other in v.named}
+    of = [version for version in versions if version.rule.id in needed]
+    return RuleSet(tuple(of)), RuleSet((*of, made))
 
 
 def _nights_go_back_to(root: AnyPath, streams: Mapping[str, Stream], now: int, pending_days: int) -> int:
@@ -143,10 +165,10 @@ def _newest(root: AnyPath, stream: Stream, since: int, reach: int, most: int) ->
     return int(total), newest.collect(engine="streaming").sort(ARRIVED)
 
 
-def _alerts(stream: Stream, ruleset: RuleSet, rows: pa.Table, at: np.ndarray, tables: TableRows | None) -> set[str]:
-    """The ids of the alerts at some of the rows."""
+def _alerts(stream: Stream, ruleset: RuleSet, rows: pa.Table, at: np.ndarray, tables: TableRows | None) -> pl.DataFrame:
+    """The alerts at some of the rows."""
     truth = Truth(stream, ruleset, rows, tables=tables)
-    return set(truth.violations(at.astype(np.int64)).column("alert_id").to_pylist())
+    return pl.DataFrame(truth.violations(at.astype(np.int64)))
 
 
 def _minute(instant: datetime) -> str:

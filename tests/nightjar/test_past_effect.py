@@ -87,6 +87,50 @@ def test_a_new_rule_announces(tmp_path: Path) -> None:
     assert (found.version, found.announced, found.retracted) == (1, 18, 0)
 
 
+# Points for the alerts of `spending`.
+POINTS: dict[str, Any] = {
+    "id": "points",
+    "stream": STREAM.name,
+    "group_by": ["customer_id"],
+    "measures": {"points": {"sum": "score", "over": "1h", "over_alerts": ["spending"]}},
+    "when": "points >= 20",
+}
+
+
+def test_alerts_of_rules_that_count_those_of_the_version_change(tmp_path: Path) -> None:
+    """`spending` alerts from 10:30 on. With 10 points for each, `points` alerts from 11:00 on: 20, then 30. With 20
+    points from the 6th on it alerts at 10:30 of that day too, and later alerts have 40 and 60."""
+    known = RuleSet.of([parse_rule(each, STREAMS) for each in (RULE | {"score": 10}, POINTS)], 0)
+    found = effect(lake(tmp_path), RULE | {"score": 20, "effective": "2026-01-06T00:00:00Z"}, known=known)
+    assert (found.announced, found.retracted, found.revised) == (9 + 1, 9, 8)
+    assert "announce 10, retract 9 and revise 8 alerts" in str(found)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_alerts_that_an_allow_rule_silences_are_revised(tmp_path: Path, *, again: bool) -> None:
+    """An allow rule has no alerts; those of others are revised. Published again, it changes nothing more."""
+    allow = RULE | {"id": "known", "measures": {}, "when": "amount = 20", "allows": ["spending"]}
+    known = live()
+    if again:
+        known = RuleSet((*known.versions, *RuleSet.of([parse_rule(allow, STREAMS)], 0).versions))
+    given = allow | {"when": "amount >= 20", "effective": "2026-01-06T00:00:00Z"}
+    found = effect(lake(tmp_path), given, known=known)
+    assert (found.announced, found.retracted, found.revised) == (0, 0, 0 if again else 9)
+
+
+def test_a_pause_retracts_what_counts_its_alerts(tmp_path: Path) -> None:
+    """And the version that is judged may be among those that are known."""
+    known = RuleSet.of([parse_rule(each, STREAMS) for each in (RULE | {"score": 10}, POINTS)], 0)
+    pause = {"control": "pause", "rule": "spending", "effective": "2026-01-06T00:00:00Z"}
+    made, _ = judge(known, pause, NOW, STREAMS)
+    assert made is not None
+    with_it, config = RuleSet((*known.versions, made)), lake(tmp_path)
+    for each in (known, with_it):
+        found = past_effect(config.lake.root, STREAMS, each, made, NOW, pending_days=config.pending_days)
+        assert found is not None
+        assert (found.announced, found.retracted, found.revised) == (0, 9 + 8, 0)
+
+
 def test_nights_do_not_go_back_beyond_the_pending_days(tmp_path: Path) -> None:
     """What is before them stays until a person asks for these days; of a proposal nothing is changed at all."""
     config = lake(tmp_path, pending_days=2)
