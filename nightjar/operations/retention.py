@@ -2,18 +2,20 @@
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar.configuration.settings import Settings
+from nightjar.lake import delta, stream_state
 from nightjar.lake.rates import events_per_day
+from nightjar.lake.tables import RULE_STATUS
 from nightjar.rules.errors import Problem, RuleError, SettingsError
 from nightjar.rules.model import Rule
 from nightjar.rules.retention import retained, too_much
 from nightjar.rules.streams import Stream, stream_named
 from nightjar.rules.timestamps import MIN_TIMESTAMP
-from nightjar.rules.versions import RuleSet
+from nightjar.rules.versions import RuleSet, RuleVersion
 
 
 @dataclass(frozen=True)
@@ -42,16 +44,21 @@ def estimates(
 ) -> dict[str, Estimate]:
     """What each rule with windows would cost, by rule id; omits rules on streams of unknown rate.
 
+    A rule retains for its own windows and for those of the rules that it depends on (S23.4, S24.4): among `rules`, or
+    published, as far as the lake knows them.
+
     Raises:
         RuleError: a rule would retain more than `max_retained_events`; it has the figures.
     """
     found: dict[str, Estimate] = {}
     problems: list[Problem] = []
-    rates: dict[str, float | None] = dict(given)
-    for version in RuleSet.of(rules, MIN_TIMESTAMP).versions:
+    rules = list(rules)
+    unknown = {rule.stream for rule in rules} - given.keys()
+    rates = {**given, **{name: events_per_day(settings.lake, streams[name]) for name in unknown}}
+    # of which the lake is not asked for nothing
+    beside = _published(settings, streams) if any(rates.values()) else []
+    for version in _with_what_they_need(rules, beside):
         rule = version.rule
-        if rule.stream not in rates:
-            rates[rule.stream] = events_per_day(settings.lake, streams[rule.stream])
         rate = rates[rule.stream]
         if rate is None or not (rule.aggregates or rule.unless) or not rule.state.is_evaluated:
             continue
@@ -61,6 +68,21 @@ def estimates(
     if problems:
         raise RuleError(problems, where=where)
     return found
+
+
+def _published(settings: Settings, streams: Mapping[str, Stream]) -> list[Rule]:
+    """The newest versions of the rules that the lake knows."""
+    if not delta.exists(settings.lake, RULE_STATUS):
+        return []
+    versions = stream_state.rule_book(settings.lake, streams).ruleset.versions
+    return [*{version.rule.id: version.rule for version in versions}.values()]
+
+
+def _with_what_they_need(rules: Sequence[Rule], published: Iterable[Rule]) -> list[RuleVersion]:
+    """A version of each rule, with what it depends on of the other rules and of those that are published."""
+    own = {rule.id for rule in rules}
+    others = [rule for rule in published if rule.id not in own and rule.state.is_evaluated]
+    return [version for version in RuleSet.of([*others, *rules], MIN_TIMESTAMP).versions if version.rule.id in own]
 
 
 def _toml(file: Path) -> Mapping[str, object]:

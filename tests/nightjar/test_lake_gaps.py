@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from nightjar.backfill.config import BackfillConfig
-from nightjar.lake.json_topics import JsonReader
-from nightjar.lake.tables import ARCHIVES, RULE_STATUS
+from nightjar.lake.tables import ARCHIVES
 from nightjar.operations.lake_gaps import gaps
 from nightjar.rules.model import parse_rule
-from tests.support.answers import answered
 from tests.support.command import run
-from tests.support.lakes import STREAM, add, at, config_of
+from tests.support.lakes import STREAM, add, at, config_of, publish
 
 STREAMS = {STREAM.name: STREAM}
 LIVE: dict[str, Any] = {"id": "large", "stream": "transactions", "group_by": [], "when": "amount >= 18"}
@@ -26,16 +24,6 @@ def config(tmp_path: Path) -> BackfillConfig:
     made = config_of(tmp_path / "lake")
     add(made, ARCHIVES, [{"finished_at": at(5), "until": at(5), "rows": "{}"}])
     return made
-
-
-def publish(config: BackfillConfig, *rules: dict[str, Any]) -> None:
-    """Archive answers to rules."""
-    metadata = {"original": None, "arrival_time": at(4), "partition": 0}
-    rows = [
-        JsonReader(RULE_STATUS).row(answer.value) | metadata | {"offset": answer.offset, "effective": at(4)}
-        for answer in answered(STREAMS, *rules)
-    ]
-    add(config, RULE_STATUS, rows)
 
 
 def found(config: BackfillConfig, rule: dict[str, Any], last: date | None = None) -> list[str]:

@@ -11,9 +11,11 @@ from deltalake import write_deltalake
 from nightjar.backfill.config import BackfillConfig
 from nightjar.contracts.run_manifest import RunManifest, RunState
 from nightjar.lake.config import LakeConfig
-from nightjar.lake.tables import ARCHIVES, RECONCILIATION, RUNS, Table, events_table
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import ARCHIVES, RECONCILIATION, RULE_STATUS, RUNS, Table, events_table
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import microseconds
+from tests.support.answers import answered
 
 STREAM = load_streams()["transactions"]
 
@@ -50,6 +52,16 @@ def add_event(config: BackfillConfig, happened: datetime, arrived: datetime) -> 
     """An event of the stream."""
     row = {"transaction_id": "t", "event_time": happened, "arrival_time": arrived, "arrival_date": arrived.date()}
     add(config, events_table(STREAM), [row])
+
+
+def publish(config: BackfillConfig, *rules: dict[str, Any]) -> None:
+    """Archive answers to rules, which were accepted on the 4th."""
+    metadata = {"original": None, "arrival_time": at(4), "partition": 0}
+    rows = [
+        JsonReader(RULE_STATUS).row(answer.value) | metadata | {"offset": answer.offset, "effective": at(4)}
+        for answer in answered({STREAM.name: STREAM}, *rules)
+    ]
+    add(config, RULE_STATUS, rows)
 
 
 def add_run(config: BackfillConfig, day: date, ended: datetime, **changed: Any) -> None:
