@@ -1,7 +1,7 @@
 """The demo's final report: tables of records, alerts, latency and nights, and the checks with their results."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -100,6 +100,12 @@ def night_checks(
     ]
 
 
+def rules_check(tally: Tally, published: Collection[str]) -> Check:
+    """Whether every published rule has led to alerts, so that the report shows what each construct finds."""
+    found = sum(rule_id in tally.announced for rule_id in published)
+    return Check("rules: those that led to alerts, of those published", found, len(published))
+
+
 def _total(outcomes: Counter[str], but: str) -> int:
     return outcomes.total() - outcomes[but]
 
@@ -154,10 +160,11 @@ def records_table(history: DemoHistory, tally: Tally, state: JobState) -> Record
 
 
 def rules_table(tally: Tally, comparisons: dict[str, StreamVerdict]) -> RecordTable:
-    """The alerts of each rule, and how many differ from the truth."""
+    """The alerts of each rule, stream by stream, and how many differ from the truth."""
     titles = ("new", "revised", "retracted", "final", "event late", "late in window", "unexplained")
     table = RecordTable(
         "rule",
+        "stream",
         *map(number, titles),
         title="alerts, and causes of final ones that differ from the truth: the event or one in its window was late",
     )
@@ -165,19 +172,20 @@ def rules_table(tally: Tally, comparisons: dict[str, StreamVerdict]) -> RecordTa
     causes = Counter(
         (difference.rule_id, difference.cause) for found in comparisons.values() for difference in found.differences
     )
-    rules = sorted(tally.announced.keys() | {rule_id for rule_id, _ in causes})
+    streams = {record["rule_id"]: record["stream"] for record in tally.final.values()}
+    streams |= {each.rule_id: each.stream for found in comparisons.values() for each in found.differences}
     columns = [tally.announced, tally.revisions, tally.retractions, final]
-    for rule_id in rules:
+    for rule_id in sorted(streams, key=lambda rule_id: (streams[rule_id], rule_id)):
         counts = [column[rule_id] for column in columns]
         counts += [causes[rule_id, cause] for cause in (LATE_ITSELF, LATE_IN_WINDOW, None)]
-        table.add_row(rule_id, *(f"{count:,}" for count in counts))
+        table.add_row(rule_id, streams[rule_id], *(f"{count:,}" for count in counts))
     totals = [column.total() for column in columns]
     totals += [
         sum(count for (_, cause), count in causes.items() if cause == wanted)
         for wanted in (LATE_ITSELF, LATE_IN_WINDOW, None)
     ]
     table.add_section()
-    table.add_row("all", *(f"{total:,}" for total in totals))
+    table.add_row("all", "", *(f"{total:,}" for total in totals))
     return table
 
 

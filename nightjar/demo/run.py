@@ -150,7 +150,8 @@ def _play(
             tally, batches = watch.finish(), read_status(settings).batches
     with stages.stage("Truth", "evaluating all events at once, and comparing the result with the final alerts"):
         comparisons = _compared(settings, streams, history, tally)
-    return _Outcome(tally, state, batches, comparisons)
+    published = {rule.id for file in (*files, CHANGES) for rule in load_rules(file, streams)}
+    return _Outcome(tally, state, batches, comparisons, published)
 
 
 def _corrected(settings: Settings, streams: dict[str, Stream], history: DemoHistory) -> dict[str, StreamVerdict]:
@@ -172,12 +173,14 @@ def _compared(
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The job's alerts and counts, its batch times, and its comparison with the truth by stream."""
+    """The job's alerts and counts, its batch times, its comparison with the truth by stream, and the ids of the rules
+    that were published."""
 
     tally: Tally
     state: JobState
     batches: dict[str, Any]
     comparisons: dict[str, StreamVerdict]
+    rules: set[str]
 
 
 @dataclass
@@ -266,6 +269,7 @@ def _show(
     tally, comparisons = outcome.tally, outcome.comparisons
     found = [
         *report.checks(history.streams, tally, outcome.state, comparisons),
+        report.rules_check(tally, outcome.rules),
         *report.night_checks(history, tally, night, comparisons, corrected),
     ]
     console.print()

@@ -6,12 +6,13 @@ import pytest
 
 from nightjar.demo import report
 from nightjar.demo.history import DemoHistory, draw_history
-from nightjar.demo.verdict import Deviation, StreamVerdict
+from nightjar.demo.verdict import LATE_ITSELF, Deviation, StreamVerdict
 from nightjar.demo.watching import Tally
 from nightjar.kafka.readers import KafkaRecord
 from nightjar.operations.job_watch import JobState
 from nightjar.replay import RecordKind
 from nightjar.rules.streams import load_streams
+from nightjar.terminal.alert_lines import Alert
 from nightjar.terminal.console import SafeConsole
 
 
@@ -73,6 +74,32 @@ def test_difference_without_a_cause_is_noticed_and_named(history: DemoHistory) -
         "logins: differences from the truth that no late event explains"
     }
     assert report.unexplained(comparisons["logins"]) == ['r v1 at l7: stream no alert, truth {"n": "1"}']
+
+
+def test_rule_without_alerts_is_noticed(history: DemoHistory) -> None:
+    """Every rule that the demo publishes must find something."""
+    tally, _, _ = outcome(history)
+    tally.announced.update(["card-cloned", "points-of-customer"])
+    assert report.rules_check(tally, {"card-cloned", "points-of-customer"}).holds
+    assert not report.rules_check(tally, {"card-cloned", "points-of-customer", "address-guessing"}).holds
+
+
+def test_alerts_are_shown_by_rule_and_stream() -> None:
+    """Stream by stream, with the rules that only the truth finds."""
+    tally = Tally()
+    found = [("burst", "transactions"), ("burst", "transactions"), ("tries", "logins")]
+    for number, (rule_id, stream) in enumerate(found):
+        record = {"alert_id": f"{number}", "revision": 1, "kind": "alert", "rule_id": rule_id, "stream": stream}
+        tally.take_alert(Alert(record, None), {})
+    missed = Deviation("transactions", "apart", 1, "t1", None, '{"n": "1"}', LATE_ITSELF)
+    comparisons = {"transactions": StreamVerdict(3, 2, [missed]), "logins": StreamVerdict(1, 1, [])}
+    rows = [[cell.plain for cell in row] for row in report.rules_table(tally, comparisons).rows]
+    assert rows == [
+        ["tries", "logins", "1", "0", "0", "1", "0", "0", "0"],
+        ["apart", "transactions", "0", "0", "0", "0", "1", "0", "0"],
+        ["burst", "transactions", "2", "0", "0", "2", "0", "0", "0"],
+        ["all", "", "3", "0", "0", "3", "1", "0", "0"],
+    ]
 
 
 def test_latency_is_shown_by_stage() -> None:

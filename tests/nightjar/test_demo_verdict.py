@@ -14,6 +14,7 @@ from nightjar.jvm.jars import PROJECT
 from nightjar.rules.engine import Engine
 from nightjar.rules.model import load_rules
 from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import microseconds
 from nightjar.rules.versions import RuleSet
 from nightjar.terminal.alert_lines import Alert
 
@@ -28,7 +29,7 @@ def history() -> DemoHistory:
 
 @pytest.fixture(scope="module")
 def ruleset(history: DemoHistory) -> RuleSet:
-    """The five rules from the start, and the changes where the demo has them."""
+    """The rules from the start, and the changes where the demo has them."""
     published = RuleSet.of(load_rules(PROJECT / "examples" / "rules.yaml", STREAMS), history.begins)
     for rule in load_rules(PROJECT / "examples" / "changes.yaml", STREAMS):
         published = published.publish(rule, history.change_published, history.change_holds - history.change_published)
@@ -63,6 +64,16 @@ def test_late_events_explain_every_difference(history: DemoHistory, ruleset: Rul
     assert found.differences
     assert found.equal + len(found.differences) >= found.violations
     assert found.equal > 10 * len(found.differences)
+
+
+def test_points_are_counted_before_and_after_the_change(history: DemoHistory, ruleset: RuleSet) -> None:
+    """Customers reach seventy points by alerts of the rules as they were, and as they are changed."""
+    final = streamed(history, ruleset, "transactions").values()
+    reached = [alert for alert in final if alert["rule_id"] == "points-of-customer"]
+    changed = [microseconds(alert["event_time"]) >= history.change_holds for alert in reached]
+    assert {True, False} == set(changed)
+    points = [(int(alert["measures"]["before"]), int(alert["measures"]["points"])) for alert in reached]
+    assert all(before < 70 <= after for before, after in points)
 
 
 def test_what_no_late_event_explains_is_found(history: DemoHistory, ruleset: RuleSet) -> None:
