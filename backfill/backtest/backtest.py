@@ -1,8 +1,8 @@
 """Evaluate draft rules over past days of the lake, beside the live rules.
 
 How it works: one pass of the nightly evaluation, over the drafts and the newest versions of the live rules on their
-streams, as if all of them had always existed. Nothing is reconciled or published, and the staged folder is removed at
-the end.
+streams, as if all of them had always existed; nightjar/rules/drafts.py says which of them name which. Nothing is
+reconciled or published, and the staged folder is removed at the end.
 
 Known limitation: an event that arrived after its day was settled counts on the day of its arrival, as in a nightly run.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -29,6 +29,8 @@ from nightjar.backfill.inputs.event_selection import events_of_days
 from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.staging import EVALUATED, take_notes
 from nightjar.lake.scanning import parquet
+from nightjar.rules.allowing import can_allow
+from nightjar.rules.drafts import ALLOWED_BY_DRAFT, DRAFT, HOLDS, allowing, beside_drafts, holding, on_trial
 from nightjar.rules.masking import masked_text
 from nightjar.rules.measures import Measure
 from nightjar.rules.model import Rule, State
@@ -42,8 +44,8 @@ from nightjar.storage.paths import AnyPath, remove_tree
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Under these ids drafts are evaluated beside the live rules of the same ids. No rule's own id has a space.
-_DRAFT, _ANY_THRESHOLD = "{} (draft)", "{} (any threshold)"
+# Under this id a draft is evaluated without its threshold. No rule's own id has a space.
+_ANY_THRESHOLD = "{} (any threshold)"
 # Holds the compared value where the threshold is on a field.
 _VALUE = "threshold_value"
 
@@ -58,7 +60,7 @@ class Draft:
     @property
     def trials(self) -> list[RuleVersion]:
         """The versions to evaluate for it."""
-        rule = self.rule.model_copy(update={"id": _DRAFT.format(self.rule.id), "state": State.ACTIVE})
+        rule = self.rule.model_copy(update={"id": DRAFT.format(self.rule.id), "state": State.ACTIVE})
         found = [rule]
         if self.threshold is not None:
             measures = dict(rule.measures)
@@ -110,9 +112,7 @@ def backtest(
     notes = take_notes(config, request.end + lateness + waiting, time.time_ns() // 1000)
     run = RunContext(config, request, notes, session)
     live = live_versions(run.rules.every, {draft.rule.stream for draft in drafts})
-    trials = [version for draft in drafts for version in draft.trials]
-    applied = [replace(version, effective=MIN_TIMESTAMP) for version in live.values()]
-    ruleset = RuleSet((*applied, *trials))
+    ruleset = to_evaluate(live.values(), drafts)
     with _folder(run.folder) as folder:
         counts = evaluate_rules(replace(run, other_rules=PublishedRules(ruleset, ruleset, {})))
         if not counts["groups"]:
@@ -123,6 +123,18 @@ def backtest(
             )
         violations = parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
         return [_compared(run, draft, live, violations, days, labels) for draft in drafts]
+
+
+def to_evaluate(live: Collection[RuleVersion], drafts: Sequence[Draft]) -> RuleSet:
+    """The versions of drafts and of live rules, as if all had always applied; see nightjar/rules/drafts.py."""
+    tried, rules = [draft.rule for draft in drafts], [version.rule for version in live]
+    versions = [
+        RuleVersion(beside_drafts(version.rule, tried, rules), version.version, MIN_TIMESTAMP) for version in live
+    ]
+    for draft in drafts:
+        versions += replace(draft, rule=on_trial(draft.rule, tried, rules)).trials
+    copies = [*holding(rules), *allowing(tried)]
+    return RuleSet((*versions, *(RuleVersion(rule, 1, MIN_TIMESTAMP) for rule in copies)))
 
 
 def live_versions(published: RuleSet, streams: Iterable[str]) -> dict[str, RuleVersion]:
@@ -146,7 +158,7 @@ def _compared(
 ) -> BacktestResult:
     rule, stream = draft.rule, run.config.streams[draft.rule.stream]
     of_stream = {rule_id for rule_id, version in live.items() if version.rule.stream == rule.stream}
-    mine = _of(violations, _DRAFT.format(rule.id))
+    mine = _of(violations, DRAFT.format(rule.id))
     by_day = comparison.alerts_by_day(mine, days)
     groups, top = comparison.top_groups(mine)
     hidden = stream.sensitive
@@ -157,8 +169,11 @@ def _compared(
         curve = comparison.curve(candidates, draft.threshold, draft.measure, len(days), fraud)
     change, replaced = None, rule.shadow_of or rule.id
     if replaced in of_stream:
-        change = comparison.changed(mine, _of(violations, replaced), live[replaced].version, days, hidden)
+        before = HOLDS.format(replaced) if live[replaced].rule.allows else replaced
+        change = comparison.changed(mine, _of(violations, before), live[replaced].version, days, hidden)
     others = of_stream - {rule.id, replaced}
+    if rule.allows:
+        others = {other for other in others if can_allow(rule, live[other].rule)}
     return BacktestResult(
         rule=rule,
         live=live[replaced] if replaced in of_stream else None,
@@ -176,7 +191,9 @@ def _compared(
 
 
 def _of(violations: pl.LazyFrame, rule_id: str) -> pl.LazyFrame:
-    return violations.filter(pl.col("rule_id") == rule_id)
+    """The violations of one rule; the draft of an allow rule that silences them has its own id there."""
+    measures = pl.col("measures").str.replace(ALLOWED_BY_DRAFT, '${1}"')
+    return violations.filter(pl.col("rule_id") == rule_id).with_columns(measures)
 
 
 def labelled_as_fraud(events: pl.LazyFrame, stream: Stream, labels: pl.LazyFrame | str) -> pl.LazyFrame:

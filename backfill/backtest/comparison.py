@@ -58,7 +58,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Another live rule. alerts: its own; both: events for which both rules alert."""
+    """Another live rule. alerts: its own; both: events for which both rules alert, or the alerts that an allow rule
+    silences."""
 
     rule_id: str
     alerts: int
@@ -118,7 +119,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class BacktestResult:
-    """The results of one rule over some days."""
+    """The results of one rule over some days; the alerts of an allow rule are the events at which it holds."""
 
     rule: Rule
     live: RuleVersion | None

@@ -21,6 +21,8 @@ from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import scan_files
 from nightjar.lake.table_rows import lake_rows
 from nightjar.lake.tables import RULE_STATUS, events_table
+from nightjar.rules.allowing import can_allow
+from nightjar.rules.drafts import DRAFT, beside_drafts, on_trial
 from nightjar.rules.model import Rule
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP
@@ -29,8 +31,6 @@ from nightjar.rules.versions import RuleSet, RuleVersion
 from nightjar.storage.paths import AnyPath
 
 MOST_EVENTS = 50_000
-# The ids of the rules to check, beside the live ones; no published id has a space.
-_DRAFT = "{} (draft)"
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,11 @@ class Preview:
     first: datetime
     last: datetime
     alerts: int
-    """Its violations, of which `examples` are the newest."""
+    """Its violations, of which `examples` are the newest; of an allow rule the events at which it holds."""
     examples: list[Example]
     overlaps: list[Overlap]
-    """Live rules with violations at the same events."""
+    """Live rules with violations at the same events; of an allow rule those whose alerts it silences."""
+    is_allow_rule: bool = False
 
 
 def previews(
@@ -77,9 +78,13 @@ def _of_stream(
     if not events.height:
         return {}
     live = live_versions(known_rules(root, streams), [stream.name])
-    versions = [RuleVersion(version.rule, version.version, MIN_TIMESTAMP) for version in live.values()]
+    rules = [version.rule for version in live.values()]
+    versions = [
+        RuleVersion(beside_drafts(version.rule, drafts, rules), version.version, MIN_TIMESTAMP)
+        for version in live.values()
+    ]
     for draft in drafts:
-        named = draft.model_copy(update={"id": _DRAFT.format(draft.id)})
+        named = on_trial(draft, drafts, rules).model_copy(update={"id": DRAFT.format(draft.id)})
         versions.append(RuleVersion(named, 1, MIN_TIMESTAMP))
     truth = Truth(
         stream, RuleSet(tuple(versions)), as_declared(events.to_arrow(), stream), tables=lake_rows(root, stream)
@@ -88,8 +93,11 @@ def _of_stream(
     first, last = events.select(pl.min(stream.event_time), pl.max(stream.event_time).alias("last")).row(0)
     found = {}
     for draft in drafts:
-        mine = violations.filter(pl.col("rule_id") == _DRAFT.format(draft.id))
-        others = {other: violations.filter(pl.col("rule_id") == other) for other in sorted(live.keys() - {draft.id})}
+        mine = violations.filter(pl.col("rule_id") == DRAFT.format(draft.id))
+        ids = sorted(live.keys() - {draft.id})
+        if draft.allows:  # whose alerts it silences
+            ids = [other for other in ids if can_allow(draft, live[other].rule)]
+        others = {other: violations.filter(pl.col("rule_id") == other) for other in ids}
         found[draft.id] = Preview(
             events.height,
             first,
@@ -97,6 +105,7 @@ def _of_stream(
             mine.select(pl.len()).collect().item(),
             examples(mine),
             [overlap for overlap in overlaps(mine, others) if overlap.both],
+            bool(draft.allows),
         )
     return found
 

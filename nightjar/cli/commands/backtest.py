@@ -114,8 +114,10 @@ def _details(found: "BacktestResult") -> "list[RecordTable]":
     tables = []
     common = [other for other in found.overlaps if other.both][:_LISTED]
     if common:
-        title = f"{found.rule_id}: live rules that alert on the same events"
-        table = RecordTable("rule", number("its alerts"), number("common"), title=title)
+        what, both = "live rules that alert on the same events", "common"
+        if found.rule.allows:
+            what, both = "live rules whose alerts it silences", "silenced"
+        table = RecordTable("rule", number("its alerts"), number(both), title=f"{found.rule_id}: {what}")
         for other in common:
             table.add_row(other.rule_id, f"{other.alerts:,}", f"{other.both:,}")
         tables.append(table)

@@ -121,10 +121,14 @@ def _show_preview(console: "SafeConsole", rule_id: str, seen: "Preview") -> None
     from nightjar.terminal.console import counted, line
 
     span = f"{seen.first:%Y-%m-%d %H:%M} to {seen.last:%Y-%m-%d %H:%M}"
-    alerts = counted(seen.alerts, "alert")
-    console.print(f"    {rule_id}: {alerts} on the newest {counted(seen.events, 'event')} ({span})", soft_wrap=True)
+    found, newest = counted(seen.alerts, "alert"), f"the newest {counted(seen.events, 'event')} ({span})"
+    if seen.is_allow_rule:
+        found = f"holds at {counted(seen.alerts, 'event')}"
+    console.print(f"    {rule_id}: {found} {'of' if seen.is_allow_rule else 'on'} {newest}", soft_wrap=True)
     for overlap in seen.overlaps[:_OVERLAPS]:
         both = f"{overlap.both:,} of them where {overlap.rule_id} alerts too, which has {overlap.alerts:,}"
+        if seen.is_allow_rule:
+            both = f"silences {overlap.both:,} of the {counted(overlap.alerts, 'alert')} of {overlap.rule_id}"
         console.print(f"        {both}", soft_wrap=True)
     for example in seen.examples:
         at = f"{example.event_time:%Y-%m-%d %H:%M:%S}"
