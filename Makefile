@@ -6,6 +6,7 @@
 # make dist-test  installs the wheel in a fresh environment and tries it there
 # make lock     the locks with their hashes, after a change of pyproject.toml; LOCK=--upgrade: also newer versions
 # make cluster-test  also the long tests on a Spark cluster and with an object store, which make test leaves out
+# make coverage which lines of contracts and rules their short tests reach; fails below the least share
 # make clean    remove caches and local data                        make compose-test  docker-compose.yaml for real (half an hour)
 #
 # Every target runs the set-up it needs; after that no target uses the network.
@@ -29,10 +30,9 @@ UV_VERSION := $(shell $(PINS) | sed -n 's/^uv==//p')
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url
 # The installation depends on the lock and on pyproject.toml up to the tools' own tables.
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
-, := ,
 announce = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help setup lock jars test-jars check format test test-fast cluster-test compose-test demo bench docs dist dist-test clean need-java
+.PHONY: help setup lock jars test-jars check format test test-fast coverage cluster-test compose-test demo bench docs dist dist-test clean need-java
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -86,14 +86,17 @@ format: setup
 	@$(BIN)/ruff format .
 
 test: need-java setup jars test-jars check
-	$(call announce,pytest: the short tests of contracts and rules$(,) and what they cover)
-	@$(BIN)/python -m pytest $(IN_TWO) -q -m covering tests/contracts tests/rules --cov
-	$(call announce,pytest: every other test; Kafka and Spark start for real)
-	@$(BIN)/python -m pytest $(IN_TWO) -m "not covering"
+	$(call announce,pytest: every test; Kafka and Spark start for real)
+	@$(BIN)/python -m pytest $(IN_TWO)
 
 test-fast: setup
 	$(call announce,pytest: without Kafka and Spark)
 	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest $(IN_TWO) -m "not kafka and not spark and not slow"
+
+# Apart from `test`, as tracing doubles the time that these tests take.
+coverage: setup
+	$(call announce,pytest: what the short tests of contracts and rules cover)
+	@$(BIN)/python -m pytest $(IN_TWO) -q -m covering tests/contracts tests/rules --cov
 
 cluster-test: need-java setup jars test-jars
 	$(call announce,pytest: all cases on a Spark cluster and with an object store)

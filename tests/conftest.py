@@ -30,7 +30,7 @@ hypothesis.settings.register_profile("fast", max_examples=10, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
 
 
-# What their short tests cover is measured by `make test`.
+# What their short tests cover is measured by `make coverage`.
 _MEASURED = [Path(__file__).parent / name for name in ("contracts", "rules")]
 
 # It logs connections that are collected after pytest has closed its streams.
