@@ -1,7 +1,7 @@
 """Shows nightjar's pages inside Airflow, behind its login: *Alerts* in the menu; see nightjar/pages.
 
 Whoever may see the DAG `nightly_backfill` may see the pages, which show alerts and events; whoever may trigger its runs
-may say there what an alert was, and change lists.
+may say there what an alert was, change lists, and publish and approve rules.
 """
 
 import asyncio

@@ -30,7 +30,7 @@ ROLES: Mapping[Role, str] = {
     Role.PRODUCERS: "the applications that send events, and `nightjar replay`",
     Role.ANALYSTS: "people and programs that publish and approve rules, change lists, and label alerts: "
     "`nightjar rules`, `nightjar table`, `nightjar alerts label`, the DAG `rule_backtest`, and the pages, to show and "
-    "change lists and to label alerts",
+    "change lists, to label alerts, and to publish and approve rules",
     Role.JOB: "`nightjar stream`; `nightjar stream rebuild` needs the rights of job and backfill",
     Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, and Airflow's tasks",
     Role.READERS: "consumers of alerts and restrictions; `nightjar metrics`, `nightjar status`, `nightjar alerts`, "

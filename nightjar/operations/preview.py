@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 
@@ -31,6 +31,8 @@ from nightjar.rules.versions import RuleSet, RuleVersion
 from nightjar.storage.paths import AnyPath
 
 MOST_EVENTS = 50_000
+# Days of events from which on they say how many alerts a day has.
+_SHORTEST = 1 / 24
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,24 @@ class Preview:
     """Live rules with violations at the same events; of an allow rule those whose alerts it silences."""
     is_allow_rule: bool = False
 
+    @property
+    def a_day(self) -> float | None:
+        """How many alerts a day this is; None where the events are of less than an hour."""
+        span = (self.last - self.first) / timedelta(days=1)
+        return self.alerts / span if span >= _SHORTEST else None
+
 
 def previews(
-    root: AnyPath, streams: Mapping[str, Stream], rules: Iterable[Rule], most: int = MOST_EVENTS
+    root: AnyPath,
+    streams: Mapping[str, Stream],
+    rules: Iterable[Rule],
+    most: int = MOST_EVENTS,
+    *,
+    masked: bool = False,
 ) -> dict[str, Preview]:
     """What came of each rule, by its id; rules on streams of which the lake has no events are left out.
 
-    root: the lake's folder. most: events to evaluate of a stream.
+    root: the lake's folder. most: events to evaluate of a stream. masked: examples without values of sensitive fields.
 
     Raises:
         LakeError: the lake has a stream's events with other fields than are declared.
@@ -66,12 +79,12 @@ def previews(
     found: dict[str, Preview] = {}
     for name, drafts in of_stream.items():
         if delta.exists(root, events_table(streams[name])):
-            found |= _of_stream(root, streams, streams[name], drafts, most)
+            found |= _of_stream(root, streams, streams[name], drafts, most, masked=masked)
     return found
 
 
 def _of_stream(
-    root: AnyPath, streams: Mapping[str, Stream], stream: Stream, drafts: list[Rule], most: int
+    root: AnyPath, streams: Mapping[str, Stream], stream: Stream, drafts: list[Rule], most: int, *, masked: bool
 ) -> dict[str, Preview]:
     stream_state.refuse_other_fields(root, stream)
     events = newest_events(root, stream, most)
@@ -103,7 +116,7 @@ def _of_stream(
             first,
             last,
             mine.select(pl.len()).collect().item(),
-            examples(mine),
+            examples(mine, stream.sensitive if masked else ()),
             [overlap for overlap in overlaps(mine, others) if overlap.both],
             bool(draft.allows),
         )

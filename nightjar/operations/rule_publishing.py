@@ -51,9 +51,18 @@ def controlling(
         NightjarError: the job would reject it.
     """
     message = control_message(control, rule_id, effective) | _provenance(author, reason)
+    return judged(settings, book, message, f"{control} {rule_id}")
+
+
+def judged(settings: Settings, book: RuleBook, message: Message, doing: str) -> PreparedMessage | None:
+    """A message with the version that it makes; None if the newest version is like that. doing: for the error.
+
+    Raises:
+        NightjarError: the job would reject it.
+    """
     made, status = judge(book, message, 0, book.streams, approvals=settings.approvals)
     if status.answer is Answer.REJECTED:
-        raise NightjarError("\n".join(status.reasons), where=f"{control} {rule_id}")
+        raise NightjarError("\n".join(status.reasons), where=doing)
     return None if made is None else PreparedMessage(message, made)
 
 

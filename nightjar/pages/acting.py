@@ -13,6 +13,8 @@ from urllib.parse import parse_qs
 
 from fastapi import HTTPException, Request, status
 
+from nightjar.rules.errors import SettingsError
+
 # Bytes of a form: a reason has at most 500 characters.
 _LONGEST = 16_384
 _FORM = "application/x-www-form-urlencoded"
@@ -53,6 +55,18 @@ class Acting:
             why = "The form is not from a page that was made for you: open the page again."
             raise HTTPException(status.HTTP_403_FORBIDDEN, why)
         return name
+
+
+def reason_of(form: dict[str, str], longest: int) -> str:
+    """The reason that a form gives. longest: characters.
+
+    Raises:
+        SettingsError: it gives none, or a longer one.
+    """
+    if not (reason := form.get("reason", "").strip()) or len(reason) > longest:
+        remedy = f"Say why in one line of at most {longest} characters"
+        raise SettingsError("is too long" if reason else "is missing", where="reason", remedy=remedy)
+    return reason
 
 
 async def acted(

@@ -1,7 +1,7 @@
 """The addresses of the pages: one FastAPI application, for Airflow and for `nightjar pages`.
 
-Pages are HTML that the server writes; nothing is computed in the browser, which gets no page without what `guard` lets
-through.
+Pages are HTML that the server writes; the browser computes nothing but what an editor completes, and gets no page
+without what `guard` lets through.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
 from pydantic import BaseModel
 
 from nightjar.backfill.config import BackfillError
-from nightjar.backfill.publish.precision import PRECISION_DAYS, of_rules
+from nightjar.backfill.publish.precision import PRECISION_DAYS
 from nightjar.contracts.label_values import Label
 from nightjar.contracts.reconciliation import Cause
 from nightjar.expectations.pages import asset
@@ -36,19 +36,19 @@ from nightjar.pages.lake_reader import DAYS_SHOWN, MOST_DOWNLOADED, NO_LABEL, RO
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.rows import csv_of, row_of, with_changes
+from nightjar.pages.rule_pages import add_rules
 from nightjar.pages.rule_reader import RuleReader
 from nightjar.pages.stream_page import StreamReader, add_stream
 from nightjar.pages.table_reader import TableReader
 from nightjar.pages.tables import add_tables
-from nightjar.rules.display import changed_lines, yaml_text
+from nightjar.rules.display import yaml_text
 from nightjar.rules.errors import NightjarError, SettingsError
 from nightjar.rules.masking import MASK
-from nightjar.rules.names import rule_meant
 from nightjar.rules.states import Severity
 
 _OWN_ASSETS = ("application.css", "application.js", "editor.js")
-# Events of a window that its table has, days of the heat map and of sparklines.
-_EVENTS_SHOWN, _NIGHTS_SHOWN, _SPARK_DAYS = 200, 60, 28
+# Events of a window that its table has, and days of the heat map.
+_EVENTS_SHOWN, _NIGHTS_SHOWN = 200, 60
 # How often a live page looks for alerts, and how long it says nothing at the most, so that both sides notice a lost
 # connection; seconds.
 _LOOKS, _SILENCE = 0.25, 5.0
@@ -109,6 +109,7 @@ def application(
     add_stream(app, rendering, stream, guard)
     add_entities(app, rendering, reader, tables, guard)
     add_tables(app, rendering, reader, tables, guard=guard, actor=actor)
+    add_rules(app, rendering, reader, rules, guard=guard, actor=actor)
     add_editor(app, rendering, reader, rules, guard=guard, actor=actor)
 
     @app.exception_handler(NightjarError)
@@ -259,62 +260,6 @@ def application(
         rows = [row_of(row) for row in corrections.head(_EVENTS_SHOWN).to_dicts()]
         return page(
             request, "night.html", night=found, corrections=rows, every=corrections.height, labelled_days=PRECISION_DAYS
-        )
-
-    @app.get("/rules", dependencies=[guard])
-    def every_rule(request: Request, acting: Acting = actor) -> HTMLResponse:
-        lake = reader()
-        counts = lake.alerts_a_day()
-        newest = lake.newest_day()
-        lines = {rule_id: drawing.sparkline(days, newest, _SPARK_DAYS) for rule_id, days in counts.items() if newest}
-        since = None if newest is None else newest - timedelta(days=_SPARK_DAYS - 1)
-        totals = {
-            rule_id: sum(count for day, count in days if since is not None and day >= since)
-            for rule_id, days in counts.items()
-        }
-        book = lake.book()
-        labelled = lake.precision()
-        severities = {rule_id: book.of_rule(rule_id)[-1].rule.severity.value for rule_id in book.rule_ids}
-        return page(
-            request,
-            "rules.html",
-            rules=lake.rules(),
-            severities=severities,
-            lines=lines,
-            totals=totals,
-            labelled=of_rules(labelled),
-            labelled_days=PRECISION_DAYS,
-            days=_SPARK_DAYS,
-            newest=newest,
-            acting=acting,
-        )
-
-    @app.get("/rules/{rule_id}", dependencies=[guard])
-    def rule(request: Request, rule_id: str, acting: Acting = actor) -> HTMLResponse:
-        lake = reader()
-        versions = lake.book().of_rule(rule_id)
-        if not versions:
-            remedy = rule_meant(rule_id, [*lake.book().rule_ids])
-            raise HTTPException(status.HTTP_404_NOT_FOUND, f"Rule {rule_id} was never published. {remedy}.")
-        rows = [row for row in lake.rules(every=True) if row["rule_id"] == rule_id]
-        befores = [None, *versions]
-        shown = [
-            (
-                row,
-                yaml_text(version.rule, provenance=False),
-                changed_lines(before, version.rule, f"version {version.version}"),
-            )
-            for row, version, before in zip(rows, versions, befores, strict=False)
-        ]
-        labelled = {each.rule_version: each for each in lake.precision() if each.rule_id == rule_id}
-        return page(
-            request,
-            "rule.html",
-            rule_id=rule_id,
-            versions=shown[::-1],
-            labelled=labelled,
-            labelled_days=PRECISION_DAYS,
-            acting=acting,
         )
 
     return app

@@ -1,33 +1,38 @@
-"""The page that writes a rule: its text, everything that is wrong with it, and what it changes of the live version.
+"""The page that writes a rule: its text, everything that is wrong with it, what it changes of the live version, what it
+would have found, and the form that publishes it.
 
-What it does not do: check or compare. Texts are checked by the function of `nightjar rules check`
-(operations/rule_check.py), whose words the page shows, and compared as by `nightjar rules publish --dry-run`. What the
-browser completes is in the JSON Schema of rules and in the declared streams.
+What it does not do: check, compare or decide. Texts are checked by the function of `nightjar rules check`
+(operations/rule_check.py), whose words the page shows, compared as by `nightjar rules publish --dry-run`, and published
+as by that command, with the user of the request as the author. What the browser completes is in the JSON Schema of
+rules and in the declared streams.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+from urllib.parse import quote
 
-from fastapi import FastAPI, HTTPException, Request, Response, status
+from fastapi import FastAPI, HTTPException, Query, Request, Response, status
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
+from nightjar.kafka.clients import KafkaError
 from nightjar.operations.retention import Estimate
 from nightjar.operations.rule_check import check_text
 from nightjar.operations.rule_publishing import in_force
-from nightjar.pages.acting import Acting, acted
+from nightjar.pages.acting import Acting, acted, reason_of
+from nightjar.pages.bounded import Bounded
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.rendering import HEADERS, Rendering
-from nightjar.pages.rule_reader import RuleReader
+from nightjar.pages.rule_pages import versions_of
+from nightjar.pages.rule_reader import RuleReader, newest_version
+from nightjar.pages.simple_rule import FUNCTIONS, OPERATORS, AskedRule
+from nightjar.pages.trying import MOST_EVENTS, Tried, tried
 from nightjar.rules.display import changed_lines, yaml_text
-from nightjar.rules.errors import NightjarError, Problem, problems_of
-from nightjar.rules.model import Rule
-from nightjar.rules.names import rule_meant
+from nightjar.rules.errors import NightjarError, Problem, SettingsError, problems_of
+from nightjar.rules.model import MAX_REASON, Rule
 from nightjar.rules.problem_lines import lines_of
 from nightjar.rules.streams import Stream, tables_of
 from nightjar.rules.versions import RuleVersion
@@ -38,29 +43,12 @@ LONGEST, _LONGEST_FORM = 32_768, 131_072
 _TOO_LONG = "The rules are too long for a page: `nightjar rules check` takes them."
 # Checks at one time in a process, and how long somebody waits for one, seconds.
 _CHECKS, _CHECK_SECONDS = 2, 15.0
-
-Found = TypeVar("Found")
-
-
-class Bounded:
-    """Runs what takes time outside of the event loop. workers: how many at one time; seconds: how long each may take,
-    with its wait for its turn. What takes longer is no longer waited for, and keeps its worker until it ends."""
-
-    def __init__(self, workers: int, seconds: float) -> None:
-        self._pool, self._seconds = ThreadPoolExecutor(workers, "nightjar-page"), seconds
-
-    async def run(self, work: Callable[[], Found]) -> Found:
-        """What it returns.
-
-        Raises:
-            HTTPException: 503, it takes too long.
-        """
-        running = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        try:
-            return await asyncio.wait_for(running, self._seconds)
-        except TimeoutError:
-            why = f"It has taken more than {self._seconds:.0f} seconds, or others were first: try it again."
-            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, why) from None
+# How long somebody waits for a trial, seconds: the first one of an installation may have the engine compiled.
+_TRIAL_SECONDS = 50.0
+# Of each rule, beside the count.
+_EXAMPLES = 10
+# Characters of a version's number.
+_LONGEST_NUMBER = 9
 
 
 @dataclass(frozen=True)
@@ -93,13 +81,35 @@ class Change:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a check has found. known: whether the changes are to what is on the topics, and not to what is archived."""
+    """What a check has found. known: whether the changes are to what is on the topics, and not to what is archived.
+
+    refusal: why the text was not published, empty if nobody asked for that.
+    """
 
     errors: list[Note] = field(default_factory=list)
     warnings: list[Note] = field(default_factory=list)
     costs: Mapping[str, Estimate] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     known: bool = True
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Edited:
+    """What somebody writes. rule_id: whose page it is, empty on that of a new rule; seen: its newest version then."""
+
+    text: str
+    rule_id: str = ""
+    seen: int = 0
+    reason: str = ""
+
+    @classmethod
+    def of(cls, form: dict[str, str]) -> Edited:
+        """What a form has."""
+        seen = form.get("seen", "")
+        is_number = seen.isascii() and seen.isdecimal() and len(seen) <= _LONGEST_NUMBER
+        text = form.get("text", "").replace("\r\n", "\n")
+        return cls(text, form.get("rule", ""), int(seen) if is_number else 0, form.get("reason", ""))
 
 
 def add_editor(
@@ -112,35 +122,88 @@ def add_editor(
     actor: Any,
 ) -> None:
     """Add the pages, and the address that takes their form."""
-    checks = Bounded(_CHECKS, _CHECK_SECONDS)
+    checks, trials = Bounded(_CHECKS, _CHECK_SECONDS), Bounded(1, _TRIAL_SECONDS)
 
-    def found_in(text: str) -> Findings:
-        return findings(text, rules(), reader())
+    async def found_in(text: str) -> Findings:
+        return await checks.run(lambda: findings(text, rules(), reader()))
 
-    def page(request: Request, acting: Acting, text: str, found: Findings, rule_id: str) -> HTMLResponse:
+    async def tried_on(found: Findings) -> Tried:
+        if found.errors:
+            return Tried(failure="It is evaluated once it has no error.")
+        try:
+            return await trials.run(lambda: tried([change.rule for change in found.changes], rules(), reader()))
+        except HTTPException as late:
+            return Tried(failure=str(late.detail))
+
+    def page(
+        request: Request, acting: Acting, edited: Edited, found: Findings, *, code: int = 200, came: Tried | None = None
+    ) -> HTMLResponse:
         return rendering.page(
-            request, "rule_edit.html", text=text, found=found, rule_id=rule_id, acting=acting, longest=LONGEST
+            request,
+            "rule_edit.html",
+            code,
+            edited=edited,
+            found=found,
+            came=came,
+            acting=acting,
+            longest=LONGEST,
+            longest_reason=MAX_REASON,
+            most_events=MOST_EVENTS,
+            approvals=rules().settings.approvals,
+            examples=_EXAMPLES,
+            streams=rules().streams,
+            functions=FUNCTIONS,
+            operators=OPERATORS,
         )
 
     @app.get("/edit", dependencies=[guard])
-    async def new(request: Request, acting: Acting = actor) -> HTMLResponse:
+    async def new(request: Request, asked: Annotated[AskedRule, Query()], acting: Acting = actor) -> HTMLResponse:
         acting.refuse_onlookers()
-        text = await run_in_threadpool(lambda: example(rules().streams))
-        return page(request, acting, text, await checks.run(lambda: found_in(text)), "")
+        edited = Edited(asked.text or await run_in_threadpool(lambda: example(rules().streams)))
+        return page(request, acting, edited, await found_in(edited.text))
 
     @app.get("/rules/{rule_id}/edit", dependencies=[guard])
-    async def edit(request: Request, rule_id: str, acting: Acting = actor) -> HTMLResponse:
+    async def edit(request: Request, rule_id: str, version: int | None = None, acting: Acting = actor) -> HTMLResponse:
         acting.refuse_onlookers()
-        text = await run_in_threadpool(lambda: _newest(rule_id, rules(), reader()))
-        return page(request, acting, text, await checks.run(lambda: found_in(text)), rule_id)
+        edited = await run_in_threadpool(lambda: _written(rule_id, version, rules(), reader()))
+        return page(request, acting, edited, await found_in(edited.text))
 
     @app.post("/edit", dependencies=[guard])
-    async def check(request: Request, acting: Acting = actor) -> Response:
-        _, form = await acted(request, acting, _LONGEST_FORM, _TOO_LONG)
-        text = form.get("text", "").replace("\r\n", "\n")
-        if len(text) > LONGEST:
+    async def take(request: Request, acting: Acting = actor) -> Response:
+        who, form = await acted(request, acting, _LONGEST_FORM, _TOO_LONG)
+        edited = Edited.of(form)
+        if len(edited.text) > LONGEST:
             raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, _TOO_LONG)
-        return page(request, acting, text, await checks.run(lambda: found_in(text)), form.get("rule", ""))
+        found = await found_in(edited.text)
+        match form.get("act"):
+            case "try":
+                return page(request, acting, edited, found, came=await tried_on(found))
+            case "publish" if not found.errors:
+                return await publish(request, acting, edited, found, who)
+            case _:
+                return page(request, acting, edited, found)
+
+    async def publish(request: Request, acting: Acting, edited: Edited, found: Findings, who: str) -> Response:
+        """Send the version, and lead to the page of its rule; the text is shown again where that cannot be."""
+        try:
+            rule = _only(found)
+            seen = edited.seen if rule.id == edited.rule_id else 0
+            reason = reason_of({"reason": edited.reason}, MAX_REASON)
+            made = await run_in_threadpool(lambda: rules().publish(rule, who, reason, seen))
+        except NightjarError as refusal:
+            is_theirs = not isinstance(refusal, KafkaError)
+            code = status.HTTP_400_BAD_REQUEST if is_theirs else status.HTTP_503_SERVICE_UNAVAILABLE
+            return page(request, acting, edited, replace(found, refusal=str(refusal)), code=code)
+        if made is None:
+            (book, _), _ = await run_in_threadpool(lambda: rules().book_or(reader().book))
+            newest = newest_version(book, rule.id)
+            again = replace(edited, rule_id=rule.id, seen=newest)
+            why = f"Nothing was sent: you have not seen version {newest} of {rule.id}. The differences are to the rules"
+            why = f"{why} as they are now; publish again if that is what you want"
+            fresh = replace(await found_in(edited.text), refusal=why)
+            return page(request, acting, again, fresh, code=status.HTTP_409_CONFLICT)
+        there = f"rules/{quote(rule.id, safe='')}?sent={made}"
+        return RedirectResponse(there, status.HTTP_303_SEE_OTHER, headers=HEADERS)
 
     @app.get("/edit/names", dependencies=[guard])
     def names() -> JSONResponse:
@@ -170,14 +233,27 @@ def findings(text: str, rules: RuleReader, lake: LakeReader) -> Findings:
     return Findings(warnings=Note.of(text, checked.warnings), costs=checked.costs, changes=changes, known=known)
 
 
-def _newest(rule_id: str, rules: RuleReader, lake: LakeReader) -> str:
-    """The text of a rule's newest version."""
+def _written(rule_id: str, number: int | None, rules: RuleReader, lake: LakeReader) -> Edited:
+    """A version of a rule as somebody edits it. number: None for the newest."""
     (book, _), _ = rules.book_or(lake.book)
-    versions = book.of_rule(rule_id)
-    if not versions:
-        remedy = rule_meant(rule_id, [*book.rule_ids])
-        raise HTTPException(status.HTTP_404_NOT_FOUND, f"Rule {rule_id} was never published. {remedy}.")
-    return yaml_text(versions[-1].rule, provenance=False)
+    versions = versions_of(book, rule_id)
+    newest = versions[-1].version
+    found = next((each for each in versions if each.version == (newest if number is None else number)), None)
+    if found is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"Rule {rule_id} has no version {number}: {newest} is the last.")
+    return Edited(yaml_text(found.rule, provenance=False), rule_id, newest)
+
+
+def _only(found: Findings) -> Rule:
+    """The rule that is published.
+
+    Raises:
+        SettingsError: the text has several.
+    """
+    if len(found.changes) != 1:
+        remedy = "Publish each by itself here, or all by `nightjar rules publish`"
+        raise SettingsError(f"has {len(found.changes)} rules", where="the text", remedy=remedy)
+    return found.changes[0].rule
 
 
 def example(streams: Mapping[str, Stream]) -> str:

@@ -34,7 +34,6 @@ from nightjar.lake import delta, scanning, stream_state
 from nightjar.lake.rates import events_per_day
 from nightjar.lake.tables import ALERTS, CORRECTIONS, LABELS, RECONCILIATION, RULE_STATUS, RUNS, Table, events_table
 from nightjar.operations.labelling import Labelled, alert_named
-from nightjar.operations.rule_listing import listed
 from nightjar.rules.asking import tables_asked
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK, sensitive_names
@@ -352,10 +351,6 @@ class LakeReader:
             return {name: float(rate) for name, rate in found.items() if rate is not None}
 
         return self._keep(tuple(map(events_table, streams)), ("rates",), measured)
-
-    def rules(self, *, every: bool = False) -> list[dict[str, Any]]:
-        """The rules in force and those that wait, as `nightjar rules list --json` has them. every: all versions."""
-        return listed(self.book(), set(), every=every)
 
     def alerts_a_day(self) -> dict[str, list[tuple[date, int]]]:
         """By rule the days (UTC) of events and how many alerts hold there."""

@@ -21,8 +21,8 @@ from nightjar.rules.streams import Stream
 
 
 def local_pages(settings: Settings, streams: Mapping[str, Stream]) -> tuple[FastAPI, LocalAccess]:
-    """The application, and what lets people in: to look, and to label alerts and change lists in the name of
-    whoever runs this."""
+    """The application, and what lets people in: to look, and to label alerts, change lists and publish rules in
+    the name of whoever runs this."""
     reader = LakeReader(backfill_config(settings, streams, spark=False), lambda: OnKafka(settings))
     live, stream, access = LiveAlerts(settings, streams), StreamReader(settings, streams), LocalAccess()
     tables, rules = TableReader.on_kafka(settings, streams), RuleReader.on_kafka(settings, streams)

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import rule_topics
 from nightjar.kafka.clients import KafkaError
-from nightjar.operations.rule_publishing import Message
+from nightjar.operations.rule_publishing import Message, approving, judged, publishing
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.model import Rule
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import Stream
 
@@ -58,30 +60,69 @@ class RuleReader:
             KafkaError: a topic cannot be read.
         """
         with self._lock:
-            if fresh or self._read is None or time.monotonic() - self._read[0] > _FRESH:
-                try:
-                    found = self._published()
-                except KafkaError:
-                    self._failed = time.monotonic()
-                    raise
-                self._failed, self._read = None, (time.monotonic(), found)
-            return self._read[1]
+            return self._current(fresh=fresh)
 
-    def book_or(self, archived: Callable[[], RuleBook]) -> tuple[Book, bool]:
-        """The rules, and whether they are those of the topics: where Kafka cannot be read they are the archived."""
-        if self._failed is None or time.monotonic() - self._failed > _PATIENCE:
-            try:
-                return self.book(), True
-            except KafkaError:
-                pass
+    def book_or(self, archived: Callable[[], RuleBook], *, fresh: bool = False) -> tuple[Book, bool]:
+        """The rules, and whether they are those of the topics: where Kafka cannot be read they are the archived.
+
+        fresh: as `book` has it.
+        """
+        with self._lock:
+            if self._failed is None or time.monotonic() - self._failed > _PATIENCE:
+                try:
+                    return self._current(fresh=fresh), True
+                except KafkaError:
+                    pass
         return (archived(), set()), False
 
-    def send(self, messages: Sequence[Message]) -> None:
-        """Send rule messages, in order.
+    def _current(self, *, fresh: bool) -> Book:
+        if fresh or self._read is None or time.monotonic() - self._read[0] > _FRESH:
+            try:
+                found = self._published()
+            except KafkaError:
+                self._failed = time.monotonic()
+                raise
+            self._failed, self._read = None, (time.monotonic(), found)
+        return self._read[1]
+
+    def publish(self, rule: Rule, who: str, reason: str, seen: int) -> int | None:
+        """Publish a rule; the version that this makes. seen: the newest version that the author knows, 0 for none.
+
+        None: nothing was sent, since another version is the newest by now.
 
         Raises:
-            KafkaError: Kafka does not take them.
+            NightjarError: the newest version is like it, or the job would reject it.
+            KafkaError: Kafka cannot be reached.
         """
-        self._send(messages)
+        book, _ = self.book(fresh=True)
+        if (newest := newest_version(book, rule.id)) != seen:
+            return None
+        message = publishing(book, rule, who, reason)
+        prepared = None if message is None else judged(self.settings, book, message, f"publish {rule.id}")
+        if prepared is None:
+            raise NightjarError(
+                f"it is as version {newest} has it", where=f"publish {rule.id}", remedy="Change it first"
+            )
+        self._sent(prepared.message)
+        return prepared.made.version
+
+    def approve(self, rule_id: str, version: int, who: str, reason: str) -> None:
+        """Approve a version that waits.
+
+        Raises:
+            NightjarError: see `approving`.
+            KafkaError: Kafka cannot be reached.
+        """
+        book, _ = self.book(fresh=True)
+        self._sent(approving(self.settings, book, rule_id, version, author=who, reason=reason).message)
+
+    def _sent(self, message: Message) -> None:
+        self._send([message])
         with self._lock:
             self._read = None
+
+
+def newest_version(book: RuleBook, rule_id: str) -> int:
+    """The number of a rule's newest version, 0 if it was never published."""
+    versions = book.of_rule(rule_id)
+    return versions[-1].version if versions else 0

@@ -28,7 +28,7 @@ from nightjar.operations.tables import (
     shown_keys,
     shown_values_of,
 )
-from nightjar.pages.acting import Acting, acted
+from nightjar.pages.acting import Acting, acted, reason_of
 from nightjar.pages.lake_reader import ROWS_SHOWN, LakeReader
 from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.table_reader import TableReader
@@ -252,13 +252,6 @@ def _became(known: TableHistory, table: str, sent: str) -> str:
     return "waits" if any(each.id == sent and each.table == table for each in known.waiting) else "nothing"
 
 
-def _reason(form: dict[str, str]) -> str:
-    if not (reason := form.get("reason", "").strip()) or len(reason) > MAX_TEXT:
-        remedy = f"Say why in one line of at most {MAX_TEXT} characters"
-        raise SettingsError("is too long" if reason else "is missing", where="reason", remedy=remedy)
-    return reason
-
-
 def _orders(keys: list[Key], who: str, form: dict[str, str], kind: FieldType) -> list[Order]:
     """What the form for some keys asks for. kind: the table's.
 
@@ -271,7 +264,7 @@ def _orders(keys: list[Key], who: str, form: dict[str, str], kind: FieldType) ->
     if is_set and values_of(kind):
         remedy = f"Import a CSV with the columns key, {', '.join(values_of(kind))}"
         raise SettingsError("is not enough: rows of this table have values", where="key", remedy=remedy)
-    order = Order(keys, is_set=is_set, valid_from=None, author=who, reason=_reason(form))
+    order = Order(keys, is_set=is_set, valid_from=None, author=who, reason=reason_of(form, MAX_TEXT))
     if not until:
         return [order]
     ends = parse_timestamp(until, zone_required=False)
@@ -290,7 +283,7 @@ def _import(known: TableHistory, table: str, kind: FieldType, who: str, form: di
     Raises:
         SettingsError: it has no reason, no header, or is more than the tables can have.
     """
-    order = Order([], is_set=True, valid_from=None, author=who, reason=_reason(form))
+    order = Order([], is_set=True, valid_from=None, author=who, reason=reason_of(form, MAX_TEXT))
     rows, refused = list[FileRow](), list[tuple[int, str]]()
     for line, row in rows_of_text(form.get("rows", ""), table, kind, is_csv=form.get("format") == "csv"):
         if isinstance(row, SettingsError):

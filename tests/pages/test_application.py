@@ -77,7 +77,7 @@ def test_an_empty_lake_says_what_will_be_there(tmp_path: Path) -> None:
     with serving(Ground(tmp_path)) as pages:
         assert "The lake has no such alert" in pages.get("/alerts")
         assert "No night has run yet" in pages.get("/nights")
-        assert "The lake knows no rule yet" in pages.get("/rules")
+        assert "No rule is published yet" in pages.get("/rules")
         assert "there is no such alert" in pages.get("/alerts/none", 404)
         assert "No run has judged" in pages.get("/nights/2026-01-05", 404)
         assert "Rule limits was never published" in pages.get("/rules/limits", 404)

@@ -1,17 +1,21 @@
-"""The page that writes rules: what it says of a text, and that nothing in it runs."""
+"""The pages that write, publish and approve rules: what they say of a text, who may do what, and that nothing runs."""
 
 import html
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 from playwright.sync_api import expect
 
+from nightjar.kafka.clients import KafkaError
 from nightjar.pages.acting import Acting
 from nightjar.pages.editor import LONGEST, example
 from nightjar.rules.display import yaml_text
@@ -20,7 +24,7 @@ from nightjar.rules.model import parse_rule, parse_rules
 from nightjar.rules.streams import load_streams
 from tests.support.browser import barriers, chromium, needs_chromium
 from tests.support.explained_lake import LIMIT, Ground, small_lake
-from tests.support.served_pages import Pages, serving
+from tests.support.served_pages import Pages, RulesTopic, serving
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 STREAMS = load_streams()
@@ -44,11 +48,11 @@ def entered(pages: Pages) -> Iterator[httpx.Client]:
 
 
 def sent(pages: Pages, text: str, by: Acting = ANN, code: int = 200, path: str = "/edit", **form: str) -> str:
-    """The answer to the form of an editor."""
+    """The answer to the form of an editor; of one that leads on, where to."""
     with entered(pages) as client:
         answer = client.post(path, data={"seal": by.seal, "text": text, **form})
     assert answer.status_code == code, answer.text
-    return answer.text
+    return answer.headers["location"] if code == 303 else answer.text
 
 
 def notes(page: str, level: str = "error") -> list[tuple[int, str]]:
@@ -143,6 +147,22 @@ def test_the_example_of_every_stream_is_a_rule(tmp_path: Path) -> None:
         assert "No error." in pages.get("/edit")
 
 
+def test_a_form_writes_a_simple_rule(pages: Pages) -> None:
+    """As its text, which is then checked like any other."""
+    asked = {"id": "spent", "group": "transactions.customer_id", "function": "sum", "field": "transactions.amount"}
+    asked |= {"over": "2h", "operator": ">", "number": "500"}
+    page = html.unescape(pages.get(f"/edit?{urlencode(asked)}"))
+    for line in ("id: spent", "group_by: [customer_id]", "n: {sum: amount, over: 2h}", "when: n > 500", "No error."):
+        assert line in page
+    count = asked | {"function": "count", "field": ""}
+    assert "n: {count: '*', over: 2h}" in html.unescape(pages.get(f"/edit?{urlencode(count)}"))
+    for name in asked:
+        page = pages.get(f"/edit?{urlencode(asked | {name: HOSTILE})}")
+        assert "<script>alert" not in page
+        assert page.count("</textarea>") == 1
+    assert "wrong in number" in pages.get(f"/edit?{urlencode(asked | {'number': '1' * 201})}", 400)
+
+
 def test_what_is_completed_is_the_schema_and_the_declared_streams(pages: Pages) -> None:
     """Of measures as they are written."""
     found: dict[str, Any] = json.loads(pages.get("/edit/names"))
@@ -150,6 +170,127 @@ def test_what_is_completed_is_the_schema_and_the_declared_streams(pages: Pages) 
     assert found["parts"]["Severity"]["enum"] == ["low", "medium", "high", "critical"]
     assert found["streams"]["transactions"]["fields"]["amount"].startswith("decimal")
     assert found["rules"] == ["limit"]
+
+
+def test_a_version_is_published_in_the_name_of_its_user(pages: Pages) -> None:
+    """Whatever the text says of its author; the page of the rule says what became of it, and has it at once."""
+    text = TEXT.replace("n >= 2", "n >= 3") + "author: eve\nreason: none of this\n"
+    form = {"act": "publish", "rule": "limit", "seen": "1", "reason": " fewer alerts "}
+    assert sent(pages, text, code=303, **form) == "rules/limit?sent=2"
+    (message,) = pages.rules.sent
+    assert (message["author"], message["reason"], message["when"]) == ("ann", "fewer alerts", "n >= 3")
+    page = pages.get("/rules/limit?sent=2")
+    assert "Version 2 is accepted." in page
+    assert "fewer alerts" in page
+    assert "Version 9 has had no effect" in pages.get("/rules/limit?sent=9")
+    assert sent(pages, TEXT.replace("limit", "other"), code=303, act="publish", reason="new") == "rules/other?sent=1"
+    assert 'href="./rules/other"' in pages.get("/rules")
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "code", "why"),
+    [
+        (TEXT.replace("2", "3"), {"reason": " "}, 400, "reason: is missing"),
+        (TEXT.replace("2", "3"), {"reason": "x" * 501}, 400, "at most 500"),
+        (TEXT.replace("2", "3"), {"reason": "a\x07b"}, 400, "has control characters"),
+        (TEXT, {}, 400, "it is as version 1 has it"),
+        (TEXT.replace("transactions", "logins"), {}, 400, "A rule keeps its stream"),
+        (TEXT.replace("2", "3"), {"seen": "0"}, 409, "you have not seen version 1 of limit"),
+        (TEXT.replace("2", "3"), {"rule": ""}, 409, "you have not seen version 1 of limit"),
+        (TEXT.replace("2", "3"), {"seen": "x"}, 409, "you have not seen version 1 of limit"),
+        (f"{TEXT}---\n{TEXT.replace('limit', 'other')}", {}, 400, "has 2 rules"),
+        (TEXT.replace("n >= 2", "m >= 2"), {}, 200, "unknown name"),
+        (TEXT.replace("2", "3"), {"seal": BOB.seal}, 403, "open the page again"),
+    ],
+)
+def test_what_cannot_be_published_is_said_and_kept(
+    pages: Pages, text: str, form: dict[str, str], code: int, why: str
+) -> None:
+    """Nothing is sent, and the text is there to be changed."""
+    good = {"act": "publish", "rule": "limit", "seen": "1", "reason": "fewer"}
+    page = sent(pages, text, code=code, **good | form)
+    assert why in html.unescape(page)
+    assert pages.rules.sent == []
+    assert code == 403 or html.escape(text.splitlines()[-1], quote=False) in page
+    if code == 409:
+        seen, rule = (re.findall(rf'name="{name}" value="([^"]*)"', page)[0] for name in ("seen", "rule"))
+        assert sent(pages, text, code=303, **good | {"seen": seen, "rule": rule}) == "rules/limit?sent=2"
+
+
+def test_somebody_else_approves_a_version(tmp_path: Path) -> None:
+    """With a reason; the author cannot, neither by the page nor without it; who may only look sees what waits."""
+    ground, path = small_lake(tmp_path), "/rules/limit/approve"
+    text = TEXT.replace("n >= 2", "n >= 3") + "effective: 2026-01-01T00:00:00Z\n"
+    with serving(ground, acting=ANN, approvals=1) as pages:
+        assert "Somebody else has to approve it" in pages.get("/edit")
+        form = {"act": "publish", "rule": "limit", "seen": "1", "reason": HOSTILE}
+        assert sent(pages, text, code=303, **form) == "rules/limit?sent=2"
+        page = pages.get("/rules/limit?sent=2")
+        assert "waits until somebody else approves it" in page
+        assert "Approve" not in page
+        assert "ann" in sent(pages, "", path=path, code=400, version="2", reason="mine")
+        assert "waits for approval; publishing another one overtakes it" in pages.get("/rules/limit/edit")
+        assert 'href="../rules/limit/edit?version=1"' in page
+        assert "when: n &gt;= 2</textarea>" in pages.get("/rules/limit/edit?version=1").replace("\n", "")
+        assert "has no version 7" in pages.get("/rules/limit/edit?version=7", 404)
+    with serving(ground, acting=VIEWER, approvals=1) as pages:
+        page = pages.get("/rules")
+        assert 'href="./rules/limit#waiting"' in page
+        assert "changed line" in page
+        assert "+when: n &gt;= 3" in pages.get("/rules/limit")
+        assert "<form" not in pages.get("/rules/limit")
+        assert "Your role may look" in sent(pages, "", VIEWER, 403, path, version="2", reason="good")
+    with serving(ground, acting=BOB, approvals=1) as pages:
+        page = pages.get("/rules/limit")
+        assert "which is past: it applies from its approval on" in page
+        assert "<script>alert" not in page + pages.get("/rules")
+        for wrong in ({"version": "x"}, {"version": "7"}, {"reason": ""}):
+            sent(pages, "", BOB, 400, path, **{"version": "2", "reason": "good"} | wrong)
+        assert sent(pages, "", BOB, 303, path, version="2", reason="looks right") == "../limit?sent=2"
+        page = pages.get("/rules/limit?sent=2")
+        assert "Version 2 is accepted." in page
+        assert "approved by bob (looks right)" in page
+        assert "Waiting for approval" not in pages.get("/rules")
+        with entered(pages) as client:
+            assert client.get(path).headers["location"] == "../limit"
+
+
+def test_a_rule_is_tried_on_the_newest_events(tmp_path: Path) -> None:
+    """By the function of the command; groups of sensitive fields are masked, and errors come first."""
+    declared = STREAMS["transactions"]
+    hidden = {**STREAMS, "transactions": replace(declared, sensitive=frozenset({"customer_id"}))}
+    for streams, group in ((STREAMS, '{"customer_id":"ann"}'), (hidden, '{"customer_id":"•••"}')):
+        ground = small_lake(tmp_path / ("hidden" if streams is hidden else "shown"))
+        ground.publish(LIMIT | {"id": "second"})
+        text = TEXT + f"description: '{HOSTILE.replace(chr(39), '')} {{n}}'\n"
+        with serving(ground, streams, ANN) as pages:
+            page = sent(pages, text, act="try")
+            assert "limit: 1 alert on the newest 2 events." in page
+            assert "1 of them where second alerts too, which has 1." in page
+            assert group in html.unescape(page)
+            assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&#34; 2" in page
+            assert "<script>alert" not in page
+            past = sent(pages, text.replace("n >= 2", "n > 0") + "effective: 2020-01-01T00:00:00Z\n", act="try")
+            assert "limit applies to the past, from 2020-01-01 00:00 UTC on" in past
+            assert "limit is not evaluated" in sent(pages, TEXT.replace("active", "paused"), act="try")
+            assert "once it has no error" in sent(pages, "id: x", act="try")
+
+
+def test_without_kafka_rules_are_those_of_the_archive_and_nothing_is_lost(tmp_path: Path) -> None:
+    """It is asked once, and not again for a while, but for what cannot do without."""
+    asked = KafkaError("no broker responds", where="Kafka at x:9")
+    with (
+        patch.object(RulesTopic, "published", side_effect=asked) as published,
+        serving(small_lake(tmp_path), acting=ANN) as pages,
+    ):
+        for path in ("/rules", "/rules/limit"):
+            assert "the archive has brought to the lake" in pages.get(path)
+        assert "beside what the archive has" in pages.get("/rules/limit/edit")
+        assert published.call_count == 1
+        page = sent(pages, TEXT.replace("2", "3"), code=503, act="publish", rule="limit", seen="1", reason="fewer")
+        assert "no broker responds" in page
+        assert "n &gt;= 3" in page
+        assert "no broker responds" in sent(pages, "", code=503, path="/rules/limit/approve", version="1", reason="x")
 
 
 @needs_chromium
@@ -194,6 +335,13 @@ def test_a_rule_is_written_by_keyboard(pages: Pages) -> None:
         text.press("Escape")
         text.press("Tab")
         expect(page.get_by_role("button", name="Check")).to_be_focused()
-        page.keyboard.press("Enter")
-        expect(page.locator("#details li")).to_contain_text("unknown name 'm'")
+        with page.expect_response("**/edit"):
+            page.keyboard.press("Enter")
+        text.fill(TEXT.replace("n >= 2", "n >= 1"))
+        page.get_by_role("button", name="Try").press("Enter")
+        expect(page.locator("#trial")).to_contain_text("limit: 2 alerts on the newest 2 events")
+        assert barriers(page) == []
+        page.get_by_label("why").fill(HOSTILE)
+        page.get_by_role("button", name="Publish").press("Enter")
+        expect(page.get_by_role("status")).to_have_text("Version 2 is accepted.")
         assert said == []

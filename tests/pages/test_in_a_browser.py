@@ -24,7 +24,7 @@ from nightjar.rules.tables import TableType
 from nightjar.rules.types import STRING, Kind
 from tests.support.alert_records import alert
 from tests.support.browser import barriers, chromium, needs_chromium, served
-from tests.support.explained_lake import Ground, named, small_lake
+from tests.support.explained_lake import LIMIT, Ground, named, small_lake
 from tests.support.reports import word
 from tests.support.topics import TestTopics
 
@@ -196,6 +196,7 @@ def test_every_page_fits_and_can_be_used_by_keyboard(
     ground.night(outcome="revised", cause="late_event", stream_revision=1)
     ground.corrected("alert", "late_event", text="three payments")
     own = with_lists(kafka_topics).ensure()
+    send(own, LIMIT, topic="rules_topic")
     for table, author in (("blocked", getpass.getuser()), ("checked", getpass.getuser()), ("checked", "x" * 300)):
         order = Order(["x" * 200, "y"], is_set=True, valid_from=None, author=author, reason="z" * 300)
         change_table(own.settings, table, [order])
@@ -208,6 +209,7 @@ def test_every_page_fits_and_can_be_used_by_keyboard(
             "rules",
             "rules/limit",
             "rules/limit/edit",
+            "edit",
             "stream",
             ENTITY,
             "tables",

@@ -114,7 +114,7 @@ def serving(
     sent: list[Row] = []
     topic = topic or TablesTopic()
     tables = TableReader(streams, topic.since, topic.append)
-    published = RulesTopic(streams, [*ground.answers], approvals)
+    published = RulesTopic(streams, ground.answers, approvals)
     rules = RuleReader(settings, streams, published.published, published.send)
     app = application(
         lambda: reader,

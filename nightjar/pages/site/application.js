@@ -33,6 +33,12 @@
   reachable();
   addEventListener("resize", reachable);
 
+  // What other scripts have put into the page.
+  document.addEventListener("fresh", (event) => {
+    localise(/** @type {HTMLElement} */ (event.target));
+    reachable();
+  });
+
   // A chosen file becomes the text of its form, which is all that is sent.
   for (const chosen of document.querySelectorAll("input[type=file][data-into]")) {
     const { into, format } = chosen.dataset;

@@ -12,7 +12,7 @@
  * @typedef {{name: string, about: string, then: string}} Offer  then: what follows the name.
  */
 
-const DELAY = 400, MOST_OFFERS = 12, INDENT = "  ";
+const DELAY = 400, MOST_OFFERS = 40, INDENT = "  ";
 // Values that are neither names of fields nor of measures.
 const FREE = new Set(["id", "over", "delay", "session", "mute", "effective", "author", "reason", "score", "within", "for", "p",
   "zone", "resolution", "tags", "restrict"]);
@@ -78,7 +78,18 @@ let waiting = 0;
 /** @type {AbortController | undefined} */
 let asking;
 
+/** What the server says of the text. act: what the form asks for. @param {string} act @param {AbortSignal} signal */
+const answered = async (act, signal) => {
+  const fields = new FormData(form);
+  fields.set("act", act);
+  const answer = await fetch(form.getAttribute("action") ?? "", {
+    method: "POST", body: new URLSearchParams(/** @type {any} */ (fields)), signal, headers: { Accept: "text/html" },
+  });
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
+};
+
 const check = async () => {
+  clearTimeout(waiting);
   asking?.abort();
   asking = new AbortController();
   const verdict = /** @type {HTMLElement} */ (document.getElementById("verdict"));
@@ -89,15 +100,11 @@ const check = async () => {
     verdict.className = kind;
   };
   try {
-    const fields = /** @type {any} */ (new FormData(form));
-    const answer = await fetch(form.getAttribute("action") ?? "", {
-      method: "POST", body: new URLSearchParams(fields), signal: asking.signal, headers: { Accept: "text/html" },
-    });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const page = await answered("check", asking.signal);
     const fresh = page.getElementById("details"), said = page.getElementById("verdict");
     if (!fresh || !said) {
       details.classList.add("stale");
-      say(`Not checked: ${page.querySelector("main p")?.textContent ?? answer.statusText}`, "verdict critical");
+      say(`Not checked: ${page.querySelector("main p")?.textContent ?? "the pages do not answer"}`, "verdict critical");
       return;
     }
     details.classList.remove("stale");
@@ -111,7 +118,45 @@ const check = async () => {
   }
 };
 
+/** What it would have found: of the text as it is now, while one may go on typing. */
+const attempt = async () => {
+  const trial = /** @type {HTMLElement} */ (document.getElementById("trial"));
+  /** @param {string} text */
+  const say = (text) => {
+    const line = document.createElement("p");
+    line.textContent = text;
+    trial.replaceChildren(line);
+  };
+  /** @type {HTMLElement} */ (trial.parentElement).hidden = false;
+  trial.classList.remove("stale");
+  say("The newest events are evaluated …");
+  trying?.abort();
+  trying = new AbortController();
+  try {
+    const page = await answered("try", trying.signal);
+    const fresh = page.getElementById("trial");
+    if (fresh) {
+      trial.replaceChildren(...fresh.childNodes);
+      trial.dispatchEvent(new Event("fresh", { bubbles: true }));
+    } else say(`Not evaluated: ${page.querySelector("main p")?.textContent ?? "the pages do not answer"}`);
+  } catch (failure) {
+    if (/** @type {Error} */ (failure).name !== "AbortError") say("Not evaluated: the pages cannot be reached.");
+  }
+};
+/** @type {AbortController | undefined} */
+let trying;
+
+form.addEventListener("submit", (event) => {
+  const by = event.submitter;
+  const act = by instanceof HTMLButtonElement ? by.value : "check";
+  if (act === "publish") return;
+  event.preventDefault();
+  if (act === "try") attempt();
+  else check();
+});
+
 area.addEventListener("input", () => {
+  document.getElementById("trial")?.classList.add("stale");
   number();
   clearTimeout(waiting);
   waiting = setTimeout(check, DELAY);
@@ -260,7 +305,7 @@ const complete = (asked) => {
     const item = document.createElement("li"), small = document.createElement("small");
     item.id = `offer-${index}`;
     item.setAttribute("role", "option");
-    small.textContent = about.length > 90 ? `${about.slice(0, 89)}…` : about;
+    small.textContent = about.length > 70 ? `${about.slice(0, 69)}…` : about;
     item.append(name, " ", small);
     item.addEventListener("mousedown", (event) => {
       event.preventDefault();
