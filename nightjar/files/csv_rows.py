@@ -10,12 +10,13 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from nightjar.files.errors import EventsError
-from nightjar.files.opening import kind_of, opened
+from nightjar.files.opening import kind_of, opened, refuse_utf_16
 
 TAB_SEPARATED = ".tsv"
 KINDS = (".csv", TAB_SEPARATED)
 # Bytes that are read at once; no line may be longer.
 _BLOCK = 8 << 20
+_LONGEST_MARK = 2  # bytes that say the encoding
 _TAB = "\t"
 _USUAL_DELIMITERS = ",;|" + _TAB
 
@@ -27,18 +28,18 @@ class CsvFile:
 
     Raises:
         OSError, pa.ArrowInvalid: it cannot be read.
-        EventsError: it has quotes that are not closed; or see `opened`.
+        EventsError: it is empty or in another encoding than UTF-8, or has quotes that are not closed; or see `opened`.
     """
 
     def __init__(self, path: Path, delimiter: str | None) -> None:
         self._path = path
         self.delimiter = delimiter or (_TAB if kind_of(path) == TAB_SEPARATED else ",")
+        with opened(path) as file:
+            refuse_utf_16(file.read(_LONGEST_MARK), path)
         self._quoted = self._has_quotes()
         if self._quoted:
             self._refuse_open_quotes()
-        reading = arrow_csv.ReadOptions(block_size=_BLOCK)
-        with opened(path) as file, arrow_csv.open_csv(file, reading, self._parsing(lambda _: "skip")) as reader:
-            self.names: list[str] = reader.schema.names
+        self.names = self._header()
         self._rows = (line for line, cells in self._records() if cells == len(self.names))
         self._odd = ((line, cells) for line, cells in self._records() if cells != len(self.names))
         self._rows_passed = 0
@@ -106,6 +107,26 @@ class CsvFile:
     def _parsing(self, handler: Callable[[object], str]) -> arrow_csv.ParseOptions:
         return arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=handler)
 
+    def _header(self) -> list[str]:
+        """The first line that has something in it. Arrow's reader would begin to read all of the file for it."""
+        with opened(self._path) as file:
+            records = csv.reader(_text(file, errors="surrogateescape"), delimiter=self.delimiter)
+            try:
+                names = next((record for record in records if record), None)
+            except csv.Error as failure:
+                raise EventsError(f"cannot be read: {failure}", where=str(self._path), remedy="Is it CSV?") from None
+        if names is None:
+            remedy = "A CSV file begins with a line of the columns' names"
+            raise EventsError("is empty", where=str(self._path), remedy=remedy)
+        for name in names:
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                shown = name.encode(errors="replace").decode()
+                what = f"has the column {shown!r:.80}, whose name is not in UTF-8"
+                raise EventsError(what, where=str(self._path), remedy="Save it as UTF-8") from None
+        return names
+
     def _has_quotes(self) -> bool:
         with opened(self._path) as file:
             return any(b'"' in block for block in iter(lambda: file.read(1 << 20), b""))
@@ -149,8 +170,8 @@ class CsvFile:
             begins = records.line_num + 1
 
 
-def _text(file: object) -> io.TextIOWrapper:
-    return io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")  # type: ignore[arg-type]
+def _text(file: object, errors: str = "replace") -> io.TextIOWrapper:
+    return io.TextIOWrapper(file, encoding="utf-8-sig", errors=errors, newline="")  # type: ignore[arg-type]
 
 
 def shown_delimiter(delimiter: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nightjar.files.errors import EventsError
-from nightjar.files.opening import kind_of, opened
+from nightjar.files.opening import kind_of, opened, refuse_utf_16
 
 LINES = (".jsonl", ".ndjson")
 ANY = ".json"
@@ -31,6 +31,7 @@ def json_records(path: Path) -> Iterator[tuple[int, bytes]]:
     """
     with opened(path) as file:
         blank, first = _first(file)
+        refuse_utf_16(first, path)
         if kind_of(path) == ANY and first.startswith(b"["):
             yield from _elements(file, first, blank, path)
         else:

@@ -1,5 +1,6 @@
 """Opens files of events for reading, and decompresses those with gzip on the way."""
 
+import codecs
 import gzip
 import io
 import zlib
@@ -54,6 +55,12 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             raise EventsError(what, where=str(path), remedy=f"Leave {GZIP} out of its name, or compress it")
         with io.BufferedReader(_Inflated(path, file), _AT_ONCE) as content:
             yield content
+
+
+def refuse_utf_16(beginning: bytes, path: Path) -> None:
+    """Raise EventsError if the first bytes of a text say that it is in UTF-16, as spreadsheets save "Unicode"."""
+    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise EventsError("is in UTF-16", where=str(path), remedy="Save it as UTF-8")
 
 
 class _Inflated(io.RawIOBase):

@@ -120,7 +120,7 @@ class Truth:
         raise EvaluationError(
             f"its exact value at event {failure.event_id} does not fit its type{others}",
             where=f"rule {failure.rule_id}: measures.{failure.measure}",
-            remedy="Shorten its window, or narrow what it counts; a double takes any size",
+            remedy="Shorten its window, or narrow what it counts; a double holds numbers up to 1.8e308",
         )
 
     @property

@@ -124,7 +124,20 @@ def delta(path: Path) -> Path:
         (damaged, "is damaged: CRC check failed"),
         (lambda path: wrote(path.with_name("e.csv.gz"), b"id,at\n"), "is not compressed with gzip.*Leave .gz out"),
         (lambda path: wrote(path.with_name("e.csv.gz"), b""), "is empty, not even compressed"),
-        (lambda path: wrote(path.with_name("e.csv.gz"), gzip.compress(b"")), "cannot be read: Empty CSV file"),
+        (lambda path: wrote(path.with_name("e.csv.gz"), gzip.compress(b"")), "is empty. A CSV file begins with"),
+        (lambda path: wrote(path.with_name("e.csv"), b"\n\n"), "is empty. A CSV file begins with"),
+        (
+            lambda path: wrote(path.with_name("e.csv"), "id,at\n1,0\n".encode("utf-16")),
+            "is in UTF-16. Save it as UTF-8",
+        ),
+        (
+            lambda path: wrote(path.with_name("e.jsonl"), "{}\n".encode("utf-16-be").join([b"\xfe\xff", b""])),
+            "is in UTF-16",
+        ),
+        (
+            lambda path: wrote(path.with_name("e.csv"), b"id,b\xe4r\n1,0\n"),
+            "has the column 'b.r', whose name is not in UTF-8",
+        ),
         (lambda path: wrote(path.with_name("e.json"), gzip.compress(b"[]")), "is compressed.*Name it e.json.gz"),
         (lambda path: wrote(path.with_name("e.parquet.gz"), b""), "Parquet, which is compressed within"),
         (lambda path: wrote(path.with_name("e.gz"), b""), "has an unknown extension"),
