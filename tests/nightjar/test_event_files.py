@@ -217,7 +217,7 @@ def empty_csv(path: Path) -> Path:
     [
         (broken_parquet, "cannot be read"),
         (broken_line, "line 2: missing_field: at is absent"),
-        (empty_csv, "cannot be read"),
+        (empty_csv, "is empty"),
         (lambda path: path.with_suffix(".parquet"), "does not exist"),
     ],
 )
