@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tests.support.object_store import ObjectStore
 
 # Properties are tried on many histories, and on thousands by `python -m checks.soak.truth`; the inner loop (`make
-# test-fast`) tries a quarter of them.
-hypothesis.settings.register_profile("full", max_examples=40, deadline=None)
+# test-fast`) tries fewer of them.
+hypothesis.settings.register_profile("full", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("fast", max_examples=10, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
 

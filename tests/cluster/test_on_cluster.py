@@ -51,6 +51,7 @@ def test_every_case_comes_out_as_on_one_machine(
     assert " passed" in ran.stdout
 
 
+@long
 def test_a_machine_lost_in_mid_stream_loses_nothing(
     cluster: SparkCluster, kafka_topics: TestTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
