@@ -17,6 +17,8 @@ from nightjar.rules.errors import SettingsError
 
 # Bytes of a form: a reason has at most 500 characters.
 _LONGEST = 16_384
+# Characters of a version's number.
+_LONGEST_NUMBER = 9
 _FORM = "application/x-www-form-urlencoded"
 SEAL = "seal"
 
@@ -67,6 +69,12 @@ def reason_of(form: dict[str, str], longest: int) -> str:
         remedy = f"Say why in one line of at most {longest} characters"
         raise SettingsError("is too long" if reason else "is missing", where="reason", remedy=remedy)
     return reason
+
+
+def version_of(form: dict[str, str], name: str) -> int | None:
+    """The number of a version in a field of a form; None if it is none."""
+    number = form.get(name, "")
+    return int(number) if number.isascii() and number.isdecimal() and len(number) <= _LONGEST_NUMBER else None
 
 
 async def acted(

@@ -22,7 +22,7 @@ from nightjar.kafka.clients import KafkaError
 from nightjar.operations.retention import Estimate
 from nightjar.operations.rule_check import check_text
 from nightjar.operations.rule_publishing import in_force
-from nightjar.pages.acting import Acting, acted, reason_of
+from nightjar.pages.acting import Acting, acted, reason_of, version_of
 from nightjar.pages.bounded import Bounded
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.rendering import HEADERS, Rendering
@@ -47,8 +47,6 @@ _CHECKS, _CHECK_SECONDS = 2, 15.0
 _TRIAL_SECONDS = 50.0
 # Of each rule, beside the count.
 _EXAMPLES = 10
-# Characters of a version's number.
-_LONGEST_NUMBER = 9
 
 
 @dataclass(frozen=True)
@@ -106,10 +104,8 @@ class Edited:
     @classmethod
     def of(cls, form: dict[str, str]) -> Edited:
         """What a form has."""
-        seen = form.get("seen", "")
-        is_number = seen.isascii() and seen.isdecimal() and len(seen) <= _LONGEST_NUMBER
         text = form.get("text", "").replace("\r\n", "\n")
-        return cls(text, form.get("rule", ""), int(seen) if is_number else 0, form.get("reason", ""))
+        return cls(text, form.get("rule", ""), version_of(form, "seen") or 0, form.get("reason", ""))
 
 
 def add_editor(

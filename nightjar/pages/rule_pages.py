@@ -21,7 +21,7 @@ from nightjar.operations.past_notices import past_notices
 from nightjar.operations.rule_listing import listed, waiting
 from nightjar.operations.rule_publishing import approving, in_force
 from nightjar.pages import drawing
-from nightjar.pages.acting import Acting, acted, reason_of
+from nightjar.pages.acting import Acting, acted, reason_of, version_of
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.rule_reader import RuleReader
@@ -35,8 +35,6 @@ from nightjar.terminal.stages import Stages
 
 # Days of sparklines.
 _SPARK_DAYS = 28
-# Characters of a version's number.
-_LONGEST_NUMBER = 9
 
 
 @dataclass(frozen=True)
@@ -125,11 +123,12 @@ def add_rules(
     @app.post("/rules/{rule_id}/approve", dependencies=[guard])
     async def approve(request: Request, rule_id: str, acting: Acting = actor) -> Response:
         who, form = await acted(request, acting)
-        number, reason = form.get("version", ""), reason_of(form, MAX_REASON)
-        if not (number.isascii() and number.isdecimal() and len(number) <= _LONGEST_NUMBER):
-            raise SettingsError("is no version", where=repr(number[:20]), remedy="Open the page of the rule again")
-        await run_in_threadpool(lambda: rules().approve(rule_id, int(number), who, reason))
-        there = f"../{quote(rule_id, safe='')}?sent={int(number)}"
+        number, reason = version_of(form, "version"), reason_of(form, MAX_REASON)
+        if number is None:
+            where, remedy = repr(form.get("version", "")[:20]), "Open the page of the rule again"
+            raise SettingsError("is no version", where=where, remedy=remedy)
+        await run_in_threadpool(lambda: rules().approve(rule_id, number, who, reason))
+        there = f"../{quote(rule_id, safe='')}?sent={number}"
         return RedirectResponse(there, status.HTTP_303_SEE_OTHER, headers=HEADERS)
 
     @app.get("/rules/{rule_id}/approve", dependencies=[guard])

@@ -37,9 +37,8 @@ class Tried:
 
 def tried(found: list[Rule], rules: RuleReader, lake: LakeReader) -> Tried:
     """What rules would have found in the newest events of the lake; values of sensitive fields are masked."""
-    from nightjar.operations.lake_gaps import (
-        gaps,
-    )  # what evaluates, and compares as backtests do: few processes need it
+    # What evaluates, and compares as backtests do: few processes need it.
+    from nightjar.operations.lake_gaps import gaps
     from nightjar.operations.preview import previews
 
     try:
