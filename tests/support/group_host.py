@@ -41,7 +41,8 @@ class GroupHost(StreamHost):
     def __init__(self, run: Run, folder: Path) -> None:
         super().__init__(run, folder)
         self._groups: list[_Group] = []
-        self._known = 0  # answers that the query knew when its last batch began
+        # what the query knew when its last batch began: answers, and the position of changes of tables
+        self._known = self._known_tables = 0
         self._exports_of_batch: list[str] = []
 
     @property
@@ -51,6 +52,10 @@ class GroupHost(StreamHost):
     @property
     def _known_answers(self) -> tuple[Record, ...]:
         return tuple(self._answers[: self._known])
+
+    @property
+    def _committed_tables(self) -> int:
+        return self._known_tables
 
     @property
     def _kept_exports(self) -> list[str]:
@@ -113,6 +118,7 @@ class GroupHost(StreamHost):
         if self._groups:
             self._evaluator.store()
             self._known = max(self._known, self._delivered)
+            self._known_tables = self._tables_read
             self._groups.clear()
             self._exports_of_batch.clear()
 

@@ -98,16 +98,9 @@ class History:
     @property
     def rows(self) -> TableRows | None:
         """The rows of the stream's table; None if it has none."""
-        if not self.stream.tables:
-            return None
-        records = [(happening.at, change) for happening in self.happenings for change in happening.changes]
-        rows = TableRows(self.stream.tables)
-        made = [
-            tables.Change(place, at, TABLE, keys, is_set=is_set, valid_from=begins, values=values_json(is_set, levels))
-            for place, (at, (keys, is_set, begins, levels)) in enumerate(records)
-        ]
-        rows.add(made, len(made))
-        return rows
+        return rows_of(
+            self.stream, ((happening.at, each) for happening in self.happenings for each in happening.changes)
+        )
 
     @functools.cached_property
     def case(self) -> Case:
@@ -169,7 +162,7 @@ def histories(draw: st.DrawFn) -> History:
         changing = bool(stream.tables) and draw(st.booleans())
         if (wanted or changing) and happenings and at == happenings[-1].at:
             at += SECOND
-        changed = draw(st.lists(_changes(stream, at), min_size=1, max_size=3)) if changing else []
+        changed = draw(st.lists(table_changes(stream, at), min_size=1, max_size=3)) if changing else []
         changes += changed
         messages: list[dict[str, Any]] = []
         known = len(published.versions)
@@ -203,7 +196,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 @st.composite
-def _changes(draw: st.DrawFn, stream: Stream, at: int) -> Change:
+def table_changes(draw: st.DrawFn, stream: Stream, at: int) -> Change:
     """A change of the stream's table, valid from a time around the present."""
     kind = stream.tables[TABLE].kind
     keys = st.sampled_from((0, 1, 2, -1)) if kind is Kind.INT64 else st.sampled_from(("x", "y", "a", "b"))
@@ -221,6 +214,19 @@ def as_listed(stream: Stream, made: Event, changes: Iterable[Change]) -> Event:
     name, column = found
     row = made[name], made[stream.event_time]
     return {**made, column: in_table(changes, *row), LOOKED_UP: looked_up(changes, *row)}
+
+
+def rows_of(stream: Stream, records: Iterable[tuple[int, Change]]) -> TableRows | None:
+    """The rows of the stream's table after records with these arrivals (µs); None if it has none."""
+    if not stream.tables:
+        return None
+    rows = TableRows(stream.tables)
+    made = [
+        tables.Change(place, at, TABLE, keys, is_set=is_set, valid_from=begins, values=values_json(is_set, levels))
+        for place, (at, (keys, is_set, begins, levels)) in enumerate(records)
+    ]
+    rows.add(made, len(made))
+    return rows
 
 
 def change_json(change: Change) -> dict[str, Any]:

@@ -5,8 +5,10 @@ topic, and share ids now and then.
 
 Records arrive at one time and are read at another. A batch takes all rule messages that have arrived and some unread
 events of each partition, in their order; its clock is honest (no event read later arrived before it) or, now and then,
-ahead. Some settings ask for approvals, which then follow most rules, though not always of the right version. `Answers`
-says in a few lines what the job must answer, once and for all, when it reads a rule message.
+ahead. A third of the runs have a table, whose rows are set and removed meanwhile, and back-dated; a batch takes all
+changes that have arrived, and its events see those that are known then. Some settings ask for approvals, which then
+follow most rules, though not always of the right version. `Answers` says in a few lines what the job must answer, once
+and for all, when it reads a rule message.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from nightjar.rules.durations import format_duration
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.publishing import CONTROLS
 from nightjar.rules.streams import Stream, streams_from_mapping
 from nightjar.rules.timestamps import iso_text, parse_timestamp
@@ -27,6 +30,7 @@ from tests.support.histories import (
     OVERS,
     SECOND,
     SHARED,
+    asking,
     declared,
     event,
     event_values,
@@ -34,8 +38,8 @@ from tests.support.histories import (
     rules,
     tiebreakers,
 )
-from tests.support.random_cases import Happening, History
-from tests.support.reference import NOT_YET, Event, Passed, Version, is_refused
+from tests.support.random_cases import Happening, History, as_listed, rows_of, table_changes
+from tests.support.reference import NOT_YET, Change, Event, Passed, Version, is_refused
 
 AUTHOR, APPROVER = "ann", "bob"
 THINGS = "things"
@@ -66,6 +70,15 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """A record of the tables topic."""
+
+    offset: int
+    arrival: int
+    change: Change
+
+
+@dataclass(frozen=True)
 class Restart:
     """The job starts with these settings (µs); what was in memory is lost. elsewhere: the `allowed_lateness` of
     ELSEWHERE, None where it is not declared; approvals: that a version needs, 0 or 1."""
@@ -82,7 +95,8 @@ class Batch:
 
     again: the first attempt at it fails once all is done, and another worker repeats it. history: what the driver has
     done before it for versions that wait for history: nothing, an `export`, the `answer` that they take effect, `both`.
-    elsewhere, elsewhere_clock: the events and the clock of ELSEWHERE.
+    elsewhere, elsewhere_clock: the events and the clock of ELSEWHERE. changes: of the table; events have what they see
+    of it, which is what batches have read so far.
     """
 
     at: int
@@ -93,6 +107,7 @@ class Batch:
     history: str = ""
     elsewhere: list[Event] = field(default_factory=list)
     elsewhere_clock: int | None = None
+    changes: list[Listed] = field(default_factory=list)
 
     def of(self, stream: str) -> Batch:
         """With the events and the clock of a stream as its own."""
@@ -125,6 +140,22 @@ class Run:
         read = [each for step in self.steps if isinstance(step, Batch) for each in step.of(stream).events]
         return sorted(read, key=place)
 
+    @functools.cached_property
+    def changes(self) -> list[Listed]:
+        """All changes of the table, in order."""
+        return [each for step in self.steps if isinstance(step, Batch) for each in step.changes]
+
+    @property
+    def rows(self) -> TableRows | None:
+        """The rows of the table after all changes; None if there is none."""
+        return rows_of(self.declared, ((each.arrival, each.change) for each in self.changes))
+
+    def true_events_of(self, stream: str) -> list[Event]:
+        """The events of a stream with what the table had at each one's time, by all changes."""
+        changes = [each.change for each in self.changes]
+        of = self.declared if stream == self.declared.name else None
+        return [each if of is None else as_listed(of, each, changes) for each in self.events_of(stream)]
+
     def streams(self, restart: Restart) -> dict[str, Stream]:
         """What is declared while the job runs so."""
         declared = {self.declared.name: replace(self.declared, allowed_lateness=restart.allowed_lateness)}
@@ -143,8 +174,8 @@ def script(run: Run, complaints: Iterable[str]) -> str:
     lines = [
         *(f"# {line}" for line in complaints),
         "from decimal import Decimal  # noqa: F401",
-        "from tests.support.histories import declared",
-        "from tests.support.random_runs import Batch, Published, Restart, Run",
+        "from tests.support.histories import asking, declared  # noqa: F401",
+        "from tests.support.random_runs import Batch, Listed, Published, Restart, Run  # noqa: F401",
         "from tests.support.stream_host import played",
         f"stream = {_written(run.declared)}",
         f"beside = {beside}",
@@ -162,7 +193,8 @@ def _written(stream: Stream) -> str:
     made = {name: getattr(stream, name) for name in ("name", "event_id", "event_time", "entities", "tiebreaker")}
     made |= {name: format_duration(getattr(stream, name)) for name in ("allowed_lateness", "max_future_skew")}
     fields = tuple(name for name in stream.fields if name not in (stream.event_id, stream.event_time))
-    return f"declared({fields!r}, **{made!r})"
+    written = f"declared({fields!r}, **{made!r})"
+    return f"asking({written})" if stream.tables else written
 
 
 def as_history(run: Run) -> History | None:
@@ -176,7 +208,8 @@ def as_history(run: Run) -> History | None:
         if isinstance(step, Restart):
             started += 1
             continue
-        arrivals = {each["arrival"] for each in step.events} | {message.arrival for message in step.messages}
+        arrivals = {each["arrival"] for each in step.events}
+        arrivals |= {each.arrival for each in (*step.messages, *step.changes)}
         if arrivals - {step.at} or any(message.written.get("stream") == ELSEWHERE for message in step.messages):
             return None
         if any(start.approvals for start in starts):
@@ -184,7 +217,9 @@ def as_history(run: Run) -> History | None:
         for message in step.messages:
             answers.take(message, starts[0])
         crash = started > 1 or step.again
-        happenings.append(Happening(step.at, crash, [message.written for message in step.messages], step.events))
+        changes = [each.change for each in step.changes]
+        messages = [message.written for message in step.messages]
+        happenings.append(Happening(step.at, crash, messages, step.events, changes))
         started = 1
     if run.primes or any(not {*v.group_by} & {*run.declared.entities} for v in answers.versions):
         return None
@@ -322,19 +357,22 @@ _NARROW, _WIDE = ("1s", "3s"), ("8s", "30s", "2m", "10m")
 
 
 @st.composite
-def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True) -> Run:
+def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True, tables: bool = True) -> Run:
     """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of streams of their own, or of
     this one alone.
 
-    keys: whether rules may group by other fields than entities.
+    keys: whether rules may group by other fields than entities. tables: whether they may ask a table.
     """
     beside = draw(_streams(ELSEWHERE)) if stream is None and draw(st.booleans()) else None
     stream = draw(_streams(THINGS)) if stream is None else stream
     restart = Restart(draw(_DELAYS), draw(_LATENESS), None, draw(_APPROVALS))
     if beside is not None and draw(st.integers(0, 5)) < 5:
         restart = replace(restart, elsewhere=draw(_LATENESS))
-    primes = draw(st.booleans())
-    world = _World(draw, stream, beside, keys=keys and draw(st.booleans()))
+    # not with what comes into the state otherwise, and sees what had arrived when it did (S22.4)
+    asks = tables and draw(st.integers(0, 2)) == 2
+    stream = asking(stream) if asks else stream
+    primes, keys = not asks and draw(st.booleans()), not asks and keys and draw(st.booleans())
+    world = _World(draw, stream, beside, keys=keys)
     steps: list[Restart | Batch] = [restart]
     at = 300 * SECOND
     for number in range(draw(st.integers(2, 14 if primes else 10))):
@@ -344,6 +382,7 @@ def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True) ->
         ):
             overs = ((_WIDE if number else _NARROW),) if primes else ()
             world.publish(draw, at, *overs, approvals=restart.approvals)
+        world.change(draw, at)
         world.send(draw, at, restart, draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12))))
         if number and draw(st.integers(0, 4)) == 4:
             changed = draw(st.sampled_from(("", "activation_delay", "allowed_lateness", "elsewhere", "approvals")))
@@ -417,6 +456,9 @@ class _World:
         self._dishonest = draw(st.integers(0, 4)) == 4
         self._messages: list[Published] = []
         self._published = 0
+        self._stream = stream
+        self._changes: list[Listed] = []  # of which so many have been read
+        self._known_changes = 0
         self._known: dict[str, Published] = {}
         self._ruled: set[str] = set()  # streams for which there was a rule
         self._numbers: Counter[str] = Counter()  # of versions, if each message had made one
@@ -493,6 +535,11 @@ class _World:
         self._messages.append(replace(message, offset=self._published, written=written))
         self._published += 1
 
+    def change(self, draw: st.DrawFn, at: int) -> None:
+        """Some changes of the table, if there is one."""
+        for _ in range(draw(st.sampled_from((1, 0, 1, 2))) if self._stream.tables else 0):
+            self._changes.append(Listed(len(self._changes), at, draw(table_changes(self._stream, at))))
+
     def send(self, draw: st.DrawFn, at: int, restart: Restart, count: int) -> None:
         """So many events to one of the streams."""
         topic = draw(st.sampled_from(self._topics))
@@ -505,5 +552,9 @@ class _World:
         declared = self._topics if restart.elsewhere is not None else self._topics[:1]
         of = [topic.read(draw, at, everything=everything, dishonest=self._dishonest) for topic in declared]
         messages, self._messages = self._messages, []
+        changes, self._known_changes = self._changes[self._known_changes :], len(self._changes)
+        known = [each.change for each in self._changes]
+        of[0] = [as_listed(self._stream, each, known) for each in of[0][0]], of[0][1]
         history = draw(st.sampled_from(("both", "answer", "export", "export", "")))
-        return Batch(at, messages, *of[0], draw(st.integers(0, 4)) == 4, history, *(of[1] if len(of) > 1 else ()))
+        beside = of[1] if len(of) > 1 else ([], None)
+        return Batch(at, messages, *of[0], draw(st.integers(0, 4)) == 4, history, *beside, changes)

@@ -37,11 +37,13 @@ class RunAgreement:
         self._answers, self._alerts, self._late = Answers(), list[dict[str, Any]](), set[tuple[str, int, int]]()
         self._published: dict[tuple[str, int], tuple[int, int]] = {}  # arrival of the message, and the horizon then
         self._clocks: dict[str, int] = {}
-        self.counts: Counter[str] = Counter(events=len(run.events), beside=len(run.events_of(ELSEWHERE)))
+        beside = len(run.events_of(ELSEWHERE))
+        self.counts: Counter[str] = Counter(events=len(run.events), beside=beside, changes=len(run.changes))
         # histories are small: look for what can go as soon as a few events are held
         with evicting_early(), TemporaryDirectory(prefix="nightjar-run-") as folder:
             self.complaints = [*self._streamed(Path(folder) / "state"), *self._corrected()]
-            if explained and not self.complaints:
+            # a lake of a run has no changes of tables
+            if explained and not self.complaints and not run.declared.tables:
                 self.complaints += self._explained(Path(folder) / "lake", explained)
 
     def _streamed(self, folder: Path) -> Iterator[str]:
@@ -180,6 +182,7 @@ class RunAgreement:
             self._alerts,
             clocks=self._clocks,
             reported=book.reported,
+            rows=self._run.rows,
         )
         self.counts["corrections"] += len(corrections)
         self.counts.update(f"cause_{record['cause']}" for record in corrections)
@@ -201,7 +204,9 @@ class RunAgreement:
     def _untrue(self, name: str, records: list[dict[str, Any]]) -> Iterator[str]:
         """What the last records of the alerts on a stream say otherwise than the reference."""
         stream, versions = self._declared[name], self._answers.of(name)
-        truth = violations(setting(stream, truth=True), versions, self._run.events_of(name), self._clocks.get(name))
+        truth = violations(
+            setting(stream, truth=True), versions, self._run.true_events_of(name), self._clocks.get(name)
+        )
         measures = {(v.rule_id, v.version): v.measures for v in versions}
         got: dict[Key, Measured] = {}
         for record in records:

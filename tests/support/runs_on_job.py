@@ -294,7 +294,7 @@ def drawn(number: int, count: int, *, keys: bool = False) -> list[Run]:
     @settings(
         max_examples=count, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck]
     )
-    @given(runs(SHARED, keys=keys))
+    @given(runs(SHARED, keys=keys, tables=False))
     def draw(run: Run) -> None:
         if run.events:
             found.append(run)

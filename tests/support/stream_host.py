@@ -14,11 +14,11 @@ What it does not do: publish clocks of its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import pyarrow as pa
@@ -27,27 +27,31 @@ from nightjar.cases.documents import json_text
 from nightjar.contracts.clock import Clock
 from nightjar.contracts.headers import SENT_AT
 from nightjar.contracts.rule_status import answer_record, fold
+from nightjar.contracts.table_changes import ChangeReader
 from nightjar.contracts.topics import Topics
 from nightjar.ingestion.event_schema import PRIMARY, events_schema
+from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.publishing import Answer as AnswerKind
 from nightjar.rules.publishing import Status
 from nightjar.rules.rulebook import WHOLE_STREAM, Record, RuleBook, ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP, microseconds
+from nightjar.rules.types import FieldType
 from nightjar.rules.versions import Primed, RuleVersion, naming
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.payloads import Payload
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.primed_state import ExportWriter
 from nightjar.streaming.buckets.processor import BucketProcessor
+from nightjar.streaming.buckets.table_follower import TableFollower, TablesTopic
 from nightjar.streaming.driver.answering import answer_to
 from nightjar.streaming.partitioning import bucket_numbers, buckets_of
 from nightjar.streaming.priming.coverage import Coverage, Since, needs_of
 from nightjar.streaming.priming.history import AS_IT_IS, Ready
 from nightjar.streaming.state.state_files import begin, files_of, remove
 from nightjar.streaming.state.statelog import FIRST_INSTANT, NOTHING
-from tests.support.random_cases import event_json
-from tests.support.random_runs import Batch, Published, Restart, Run, place
+from tests.support.random_cases import change_json, event_json
+from tests.support.random_runs import Batch, Listed, Published, Restart, Run, place
 from tests.support.reference import Event
 
 _TOPICS = Topics()
@@ -84,6 +88,35 @@ class Activated:
     settled: int
 
 
+class _Follower:
+    """The rows of tables, of which more is read than any batch has: what events see depends on positions alone."""
+
+    def __init__(self, run: Run) -> None:
+        self._rows = TableRows(run.declared.tables)
+        changes = ChangeReader(run.declared.tables)
+        self._rows.add(changes.read(map(_of_topic, run.changes)), len(run.changes))
+
+    def up_to(self, position: int) -> TableRows:
+        """See streaming.buckets.table_follower."""
+        assert position <= self._rows.position
+        return self._rows
+
+
+@dataclass(frozen=True)
+class _Tables(TablesTopic):
+    """In the place of the topic, which a run has without Kafka."""
+
+    of: _Follower | None = None
+
+    def follower(self, tables: Mapping[str, FieldType]) -> TableFollower:
+        """See streaming.buckets.table_follower."""
+        return cast("TableFollower", self.of)
+
+
+def _of_topic(listed: Listed) -> Record:
+    return Record(listed.offset, listed.arrival, json_text(change_json(listed.change)).encode())
+
+
 class StreamHost:
     """A job over the streams of a run. folder: takes its state; buckets: the shuffle key of each bucket; begun: how
     often each has begun without state."""
@@ -104,6 +137,8 @@ class StreamHost:
         self._read: dict[str, list[Event]] = {}
         self._export: tuple[str, ShuffleKey, Since, int] | None = None  # that no answer names yet
         self._exports = 0
+        self._tables = _Tables(_TOPICS.tables, {}, _Follower(run)) if run.declared.tables else None
+        self._tables_read = 0
 
     @property
     def answers(self) -> tuple[Record, ...]:
@@ -135,6 +170,8 @@ class StreamHost:
             _TOPICS,
             self._known_answers,
             alerts_per_rule_and_hour=2,
+            tables=self._tables,
+            tables_read=self._committed_tables,
         )
         self._executors = [BucketProcessor(self._plan) for _ in range(1 + len(self._run.steps) % 2)]
 
@@ -142,6 +179,11 @@ class StreamHost:
     def _committed(self) -> int:
         """The version of the last committed batch."""
         return self._version
+
+    @property
+    def _committed_tables(self) -> int:
+        """The position up to which committed batches have read changes of tables."""
+        return self._tables_read
 
     @property
     def _known_answers(self) -> tuple[Record, ...]:
@@ -362,6 +404,7 @@ class StreamHost:
         """What each bucket emits. Raises AssertionError where a repeated attempt emits something else."""
         packed = self._packed(batch)
         self._delivered = len(self._answers)
+        self._tables_read += len(batch.changes)
         emitted = self._process(batch, packed)
         for name in self._streams:
             self._read.setdefault(name, []).extend(batch.of(name).events)
@@ -394,6 +437,8 @@ class StreamHost:
         clocks = {name: of.clock for name, of in of_batch.items() if of.clock is not None}
         self._clocks |= {name: max(clock, self._clocks.get(name, clock)) for name, clock in clocks.items()}
         clock = [(_TOPICS.clock, 0, 0, batch.at, Clock(self._plan.run_id, clocks).encoded())] if clocks else []
+        listed = map(_of_topic, batch.changes)
+        changes = [(_TOPICS.tables, 0, each.offset, each.arrival, each.value) for each in listed]
         events = [
             (stream.topic, each["partition"], each["offset"], each["arrival"], event_json(stream, each).encode())
             for name, stream in self._streams.items()
@@ -410,9 +455,10 @@ class StreamHost:
             _TOPICS.quarantine,
             bounded=False,
             dropped=dropped,
+            tables_topic=None if self._tables is None else _TOPICS.tables,
         )
         found: list[dict[str, list[Payload]]] = [{} for _ in self.buckets]
-        for bucket, kind, payload in packer.packed(_records([*answers, *clock, *events])):
+        for bucket, kind, payload in packer.packed(_records([*answers, *clock, *changes, *events])):
             found[bucket].setdefault(kind, []).append(payload)
         return found
 
