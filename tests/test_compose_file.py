@@ -76,7 +76,8 @@ def test_each_service_that_lasts_has_a_health_check(name: str) -> None:
 def test_only_those_reach_out_that_serve_or_report() -> None:
     """The scheduler's tasks report their own failures, the DAG processor those of tasks that were killed."""
     outside = {name for name in SERVICES if "outside" in SERVICES[name]["networks"]}
-    assert outside == {"kafka", "airflow", "grafana", "airflow-scheduler", "airflow-dag-processor", "schema-registry"}
+    reporting = {"airflow-scheduler", "airflow-dag-processor", "notifier"}
+    assert outside == {"kafka", "airflow", "grafana", "schema-registry", *reporting}
 
 
 @pytest.mark.parametrize("name", [name for name in SERVICES if name != "secrets"])
@@ -95,7 +96,9 @@ def test_every_part_with_secrets_has_a_volume() -> None:
     }
     assert (SERVICES["secrets"]["network_mode"], SERVICES["secrets"]["networks"]) == ("none", [])
     used = {volume for name in SERVICES for volume in mounts(name)}
-    assert used == set(COMPOSE["volumes"])
+    # whoever runs it has the routes of messages in a folder
+    assert used == {*COMPOSE["volumes"], "${NOTIFY}"}
+    assert re.search("^NOTIFY=.", (ROOT / ".env").read_text(), re.MULTILINE)
 
 
 def test_the_image_has_all_packages_in_the_versions_of_the_lock() -> None:

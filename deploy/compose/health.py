@@ -2,8 +2,8 @@
 
 python deploy/compose/health.py port HOST PORT          somebody listens there python deploy/compose/health.py job
 SECONDS             the job has committed a batch so recently, and since it was started python deploy/compose/health.py
-airflow COMPONENT       Airflow reports the component as healthy python deploy/compose/health.py metrics
-`nightjar metrics` reports itself as healthy
+airflow COMPONENT       Airflow reports the component as healthy python deploy/compose/health.py metrics [PORT [PAGE]]
+`nightjar metrics`, or what else serves metrics on the port, reports itself as healthy
 """
 
 import json
@@ -55,11 +55,11 @@ def airflow(component: str) -> None:
         raise RuntimeError(f"{component} is {state}")
 
 
-def metrics() -> None:
-    """Raises if it does not answer, or reports a problem."""
+def metrics(number: str = "9464", page: str = "healthz") -> None:
+    """Raises if what serves metrics on this port does not answer, or reports a problem."""
     trust = ssl.create_default_context(cafile=NIGHTJAR / "ca.pem")
     trust.load_cert_chain(NIGHTJAR / "tls.pem")
-    _get("https://localhost:9464/healthz", trust)
+    _get(f"https://localhost:{number}/{page}", trust)
 
 
 def _changed_at(place: "AnyPath") -> float:

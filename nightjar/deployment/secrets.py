@@ -179,6 +179,7 @@ PARTS: Mapping[str, Part] = {
     "producers": Part(NIGHTJAR, None, _login("producers")),
     "readers": Part(NIGHTJAR, None, _login("readers"), objects=READER),
     "metrics": Part(NIGHTJAR, ("metrics", ("metrics", "localhost")), _login("readers"), objects=READER),
+    "notifier": Part(NIGHTJAR, ("notifier", ("notifier", "localhost")), _login("readers")),
     "data-docs": Part(NIGHTJAR, objects=READER),
     "airflow": Part(
         NIGHTJAR,

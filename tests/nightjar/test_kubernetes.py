@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from nightjar.cli.app import app
 from nightjar.configuration.settings import load_settings
+from nightjar.notifications.routes import Webhook, load_routes
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
@@ -68,6 +69,14 @@ def test_what_pods_name_exists() -> None:
                 assert f"create secret generic {secret['secretName']} " in head
             if config := volume.get("configMap"):
                 assert config["name"] in {each["name"] for each in KUSTOMIZATION["configMapGenerator"]}
+
+
+def test_the_routes_are_read() -> None:
+    """Their secrets are among those that the head says how to make."""
+    target = load_routes(FOLDER / "routes.toml").targets["desk"]
+    assert isinstance(target, Webhook)
+    assert target.secret_file.parent == Path("/run/secrets/nightjar")
+    assert f"--from-file={target.secret_file.name}" in (FOLDER / "kustomization.yaml").read_text()
 
 
 def test_the_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
