@@ -1,7 +1,7 @@
 """Shows nightjar's pages inside Airflow, behind its login: *Alerts* in the menu; see nightjar/pages.
 
 Whoever may see the DAG `nightly_backfill` may see the pages, which show alerts and events; whoever may trigger its runs
-may say there what an alert was, change lists, and publish and approve rules.
+may say there what an alert was, snooze groups, change lists, and publish and approve rules.
 """
 
 import asyncio
@@ -32,14 +32,17 @@ def _application() -> FastAPI:
     from nightjar.pages.lake_reader import LakeReader
     from nightjar.pages.live import LiveAlerts
     from nightjar.pages.rule_reader import RuleReader
+    from nightjar.pages.snoozes import SnoozeReader
     from nightjar.pages.stream_page import StreamReader
     from nightjar.pages.table_reader import TableReader
     from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     streams = load_streams(settings.streams)
-    reader = LakeReader(backfill_config(settings, streams, spark=False), lambda: OnKafka(settings))
-    live, stream = LiveAlerts(settings, streams), StreamReader(settings, streams)
+    config = backfill_config(settings, streams, spark=False)
+    snoozes = SnoozeReader.on_kafka(settings, config.lake.root)
+    reader = LakeReader(config, lambda: OnKafka(settings), snoozes.known)
+    live, stream = LiveAlerts(settings, streams, snoozes.known), StreamReader(settings, streams)
     tables, rules = TableReader.on_kafka(settings, streams), RuleReader.on_kafka(settings, streams)
     return application(
         lambda: reader,
@@ -47,6 +50,7 @@ def _application() -> FastAPI:
         lambda: stream,
         lambda: tables,
         lambda: rules,
+        snoozes=lambda: snoozes,
         guard=reader_of(_DAG),
         actor=actor_of(_DAG, Acting),
         send=lambda label: send_labels(settings, [label]),

@@ -16,6 +16,7 @@ from nightjar.contracts.quarantine import QUARANTINED
 from nightjar.contracts.restrictions import RESTRICTION
 from nightjar.contracts.rule_status import RULE_STATUS
 from nightjar.contracts.run_manifest import RUN_MANIFEST
+from nightjar.contracts.snoozes import SNOOZE
 from tools.editor_schemas import editor_schemas
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
@@ -23,7 +24,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 
 def schemas() -> dict[str, dict[str, Any]]:
     """The schemas by the names of their files, without the ending."""
-    kinds = (ALERT, RESTRICTION, LABEL, LATE_EVENT, QUARANTINED, RULE_STATUS, CLOCK, RUN_MANIFEST)
+    kinds = (ALERT, RESTRICTION, LABEL, SNOOZE, LATE_EVENT, QUARANTINED, RULE_STATUS, CLOCK, RUN_MANIFEST)
     found = [kind.json_schema() for kind in kinds]
     return {schema["title"]: schema for schema in [*found, report_schema(), *editor_schemas()]}
 

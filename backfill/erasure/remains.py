@@ -68,7 +68,7 @@ def last_arrivals(config: BackfillConfig, streams: Sequence[Stream], removal: Re
     latest = datetime.now(UTC) if until is None else from_microseconds(until)
     arrivals = {stream.topic: removal.last_arrivals.get(stream.name, latest) for stream in streams}
     return arrivals | dict.fromkeys(
-        (names.alerts, names.restrictions, names.late_events, names.quarantine, names.labels), latest
+        (names.alerts, names.restrictions, names.late_events, names.quarantine, names.labels, names.snoozes), latest
     )
 
 

@@ -26,6 +26,7 @@ from nightjar.lake.tables import (
     RECONCILIATION,
     RESTRICTIONS,
     RUNS,
+    SNOOZES,
     VIOLATIONS,
     events_table,
 )
@@ -65,7 +66,8 @@ class Traces:
             Erasure(table, self._alerts, self._masked_alerts, tuple(n for n in table.columns if n in _OF_ALERTS))
             for table in _ABOUT_ALERTS
         ]
-        found.append(Erasure(LABELS, self._labels, self._masked_labels, ("stream", "event_id", "reason", "original")))
+        found.append(Erasure(LABELS, self._labels, self._masked_reasons, ("stream", "event_id", "reason", "original")))
+        found.append(Erasure(SNOOZES, self._snoozes, self._masked_reasons, ("group", "reason", "original")))
         found.append(Erasure(LATE_EVENTS, self._late, None, ("stream", "event_id", "event_time", "event", "original")))
         found.append(Erasure(QUARANTINE, self._quarantined, None, ("stream", "record", "original")))
         found.append(Erasure(RUNS, _none, self._masked_runs, (*_RUN_JSON, *_RUN_TEXT)))
@@ -130,7 +132,17 @@ class Traces:
         )
         return named["known"].fill_null(value=False) | self._unusable(rows)
 
-    def _masked_labels(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _snoozes(self, rows: pl.DataFrame) -> pl.Series:
+        """By the group."""
+        names = {name for stream in self.streams for name in self._keys(stream)}
+        of_group = (
+            pl.col("group").str.json_path_match(f"$.{name}").is_in(self.person.keys[name]).fill_null(value=False)
+            for name in sorted(names)
+        )
+        theirs = rows.select(pl.any_horizontal(pl.lit(value=False), *of_group).alias("is")).to_series()
+        return theirs | self._unusable(rows)
+
+    def _masked_reasons(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.with_columns(pl.col("reason").map_elements(self.masked, pl.String, skip_nulls=True))
 
     def _late(self, rows: pl.DataFrame) -> pl.Series:

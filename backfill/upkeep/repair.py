@@ -38,6 +38,7 @@ from nightjar.lake.tables import (
     RESTRICTIONS,
     RULE_STATUS,
     RULES,
+    SNOOZES,
     TABLES,
     VIOLATIONS,
     Table,
@@ -74,7 +75,7 @@ def repairable(config: BackfillConfig) -> dict[str, Repairable]:
         suite = events_suite(stream, events_table(stream).columns)
         rows = tuple(each for each in suite.expectations if each.severity == "critical" and each.breaking)
         found.append(Repairable(events_table(stream), expectations=rows))
-    found += [Repairable(table) for table in (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, LABELS)]
+    found += [Repairable(table) for table in (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, LABELS, SNOOZES)]
     found += [Repairable(table) for table in (RULES, RULE_STATUS, *([TABLES] if tables_of(config.streams) else []))]
     results = ((VIOLATIONS, ("alert_id",)), (RECONCILIATION, ("alert_id",)))
     found += [Repairable(table, key, is_archived=False) for table, key in results]

@@ -238,10 +238,14 @@ class Settings(BaseSettings):
     labels_topic: TopicName = Field(
         Topics.labels, description="Topic of labels: what alerts were, by analysts and chargebacks."
     )
+    snoozes_topic: TopicName = Field(
+        Topics.snoozes,
+        description="Topic of snoozes: until when alerts of a rule about a group need nobody's attention.",
+    )
     partitions: PositiveInt = Field(
         2,
         description="Partitions of a topic when it is created "
-        "(`rules`, `rule-status`, `clock` and `job-progress` have one).",
+        "(`rules`, `rule-status`, `clock`, `job-progress` and `snoozes` have one).",
     )
     replication_factor: Annotated[int, Field(ge=-1, le=32767)] = Field(
         -1, description="Replicas of a topic when it is created. -1: the brokers' default."

@@ -19,3 +19,4 @@ class Topics:
     clock: str = "clock"
     job_progress: str = "job-progress"
     labels: str = "labels"
+    snoozes: str = "snoozes"

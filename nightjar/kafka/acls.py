@@ -28,9 +28,9 @@ class Role(StrEnum):
 
 ROLES: Mapping[Role, str] = {
     Role.PRODUCERS: "the applications that send events, and `nightjar replay`",
-    Role.ANALYSTS: "people and programs that publish and approve rules, change lists, and label alerts: "
-    "`nightjar rules`, `nightjar table`, `nightjar alerts label`, the DAG `rule_backtest`, and the pages, to show and "
-    "change lists, to label alerts, and to publish and approve rules",
+    Role.ANALYSTS: "people and programs that publish and approve rules, change lists, and label and snooze alerts: "
+    "`nightjar rules`, `nightjar table`, `nightjar alerts label` and `snooze`, the DAG `rule_backtest`, and the pages, "
+    "to show and change lists, to label and snooze alerts, and to publish and approve rules",
     Role.JOB: "`nightjar stream`; `nightjar stream rebuild` needs the rights of job and backfill",
     Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, and Airflow's tasks",
     Role.READERS: "consumers of alerts and restrictions; `nightjar metrics`, `nightjar status`, `nightjar alerts`, "
@@ -90,6 +90,12 @@ ACCESS = (
         (Role.JOB, Role.BACKFILL, Role.READERS),
     ),
     TopicRoles("labels_topic", "what alerts were", (Role.ANALYSTS,), (Role.BACKFILL, Role.READERS)),
+    TopicRoles(
+        "snoozes_topic",
+        "until when groups are snoozed",
+        (Role.ANALYSTS,),
+        (Role.ANALYSTS, Role.BACKFILL, Role.READERS),
+    ),
 )
 
 # Prefix of the ids of the transactions in which corrections are published.

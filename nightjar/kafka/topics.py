@@ -8,8 +8,10 @@ import structlog
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.snoozes import MAX_DAYS
 from nightjar.kafka.clients import KafkaError, admin, explained
 from nightjar.kafka.replication import warn_of_few_replicas
+from nightjar.rules.durations import MICROSECONDS
 from nightjar.rules.streams import Stream
 
 FOREVER = "-1"
@@ -20,8 +22,8 @@ _CLOCKS_KEPT = str(24 * 3600 * 1000)
 # The topic settings that affect the meaning of events and rules, and the remedy if an existing topic has another value.
 _REMEDIES = {
     "message.timestamp.type": "Set arrival to match the topic, name another topic, or remove this one",
-    "cleanup.policy": "Change it with kafka-configs: rules and their answers must be kept as they were published",
 }
+_NEVER_COMPACTED = "Change it with kafka-configs: rules and their answers must be kept as they were published"
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
         Topic(settings.rule_status_topic, 1, arrival | rules),
         Topic(settings.job_progress_topic, 1, answers),
         Topic(settings.labels_topic, settings.partitions, answers),
+        Topic(settings.snoozes_topic, 1, _snoozes(settings)),
         *([Topic(settings.tables_topic, 1, arrival | rules)] if any(stream.tables for stream in declared) else []),
     ]
 
@@ -96,6 +99,12 @@ def create(settings: Settings, topic: Topic) -> None:
 
 def _answers(settings: Settings) -> dict[str, str]:
     return {"message.timestamp.type": "LogAppendTime", "retention.ms": _ms(settings.alert_retention)}
+
+
+def _snoozes(settings: Settings) -> dict[str, str]:
+    """The last record of each snooze is kept as long as alerts that it covers."""
+    kept = MAX_DAYS * MICROSECONDS["d"] + settings.alert_retention
+    return _answers(settings) | {"cleanup.policy": "compact,delete", "retention.ms": _ms(kept)}
 
 
 def _create_missing(client: kafka.KafkaAdminClient, wanted: Iterable[Topic], settings: Settings) -> list[str]:
@@ -149,6 +158,7 @@ def _refuse_unfit(client: kafka.KafkaAdminClient, present: list[Topic], settings
         remedies = dict(_REMEDIES)
         if topic.name in forever:
             remedies |= dict.fromkeys(("retention.ms", "retention.bytes"), forever[topic.name])
+            remedies["cleanup.policy"] = _NEVER_COMPACTED
         for name, remedy in remedies.items():
             value = found[topic.name][name]["value"]
             if name in topic.config and value != topic.config[name]:

@@ -56,6 +56,7 @@ from nightjar.lake.tables import (
     RULE_STATUS,
     RULES,
     RUNS,
+    SNOOZES,
     TABLES,
     VIOLATIONS,
     Table,
@@ -266,6 +267,7 @@ def _of_topics(config: LakeConfig) -> dict[str, Table]:
         names.quarantine: QUARANTINE,
         names.job_progress: PROGRESS,
         names.labels: LABELS,
+        names.snoozes: SNOOZES,
         **({names.tables: TABLES} if tables_of(config.streams) else {}),
     }
 

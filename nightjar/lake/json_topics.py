@@ -19,6 +19,7 @@ from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.quarantine import QUARANTINED
 from nightjar.contracts.restrictions import RESTRICTION
 from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
+from nightjar.contracts.snoozes import SNOOZE
 from nightjar.lake.tables import (
     ALERTS,
     COORDINATES,
@@ -29,6 +30,7 @@ from nightjar.lake.tables import (
     RENAMED,
     RESTRICTIONS,
     RULE_STATUS,
+    SNOOZES,
     Table,
 )
 
@@ -76,4 +78,5 @@ _RECORDS = {
     PROGRESS.name: OFFSETS,
     RESTRICTIONS.name: RESTRICTION,
     LABELS.name: LABEL,
+    SNOOZES.name: SNOOZE,
 }

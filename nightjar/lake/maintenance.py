@@ -23,6 +23,7 @@ from nightjar.lake.tables import (
     QUARANTINE,
     RECONCILIATION,
     RESTRICTIONS,
+    SNOOZES,
     VIOLATIONS,
     Table,
 )
@@ -40,7 +41,8 @@ _NAMED_FOR = "delta.deletedFileRetentionDuration"
 _REMOVED_BEFORE = "nightjar.removedBefore"
 
 # Tables whose rows may be removed by age, other than those of events. The rest define the rules, or are small.
-AGING = (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, LABELS, VIOLATIONS, RECONCILIATION, CORRECTIONS)
+_OF_TOPICS = (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, LABELS, SNOOZES)
+AGING = (*_OF_TOPICS, VIOLATIONS, RECONCILIATION, CORRECTIONS)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from nightjar.contracts.record_type import Member, RecordType
 from nightjar.contracts.restrictions import RESTRICTION
 from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
 from nightjar.contracts.run_manifest import RUN_MANIFEST
+from nightjar.contracts.snoozes import SNOOZE
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import INSTANT, FieldType, Kind
@@ -114,6 +115,8 @@ ALERTS = Table("alerts", _columns_of(ALERT), ("arrival_date",))
 RESTRICTIONS = Table("restrictions", _columns_of(RESTRICTION), ("arrival_date",))
 # What alerts were; contracts.labels says which of several labels counts.
 LABELS = Table("labels", _columns_of(LABEL), ("arrival_date",))
+# Every record of every snooze; contracts.snoozes says which counts.
+SNOOZES = Table("snoozes", _columns_of(SNOOZE), ("arrival_date",))
 # record_partition and record_offset: the late record's position on its stream's topic.
 LATE_EVENTS = Table("late_events", _columns_of(LATE_EVENT, "arrival_time"), ("arrival_date",))
 QUARANTINE = Table("quarantine", _columns_of(QUARANTINED, "arrival_time", "size"), ("arrival_date",))

@@ -34,6 +34,12 @@ class NotifierMetrics:
             ("target", "given_up"),
             registry=self.registry,
         )
+        self._snoozed = Counter(
+            "nightjar_notifications_snoozed",
+            "Alerts that a target was not told of, because their group was snoozed.",
+            ("target",),
+            registry=self.registry,
+        )
         self._delay = Histogram(
             "nightjar_notification_delay_seconds",
             "From an alert's emission to the delivery of its message, with the time that routes and quiet hours say.",
@@ -44,6 +50,7 @@ class NotifierMetrics:
         for target in quiet:
             self._sent.labels(target)
             self._delay.labels(target)
+            self._snoozed.labels(target)
             for given_up in ("false", "true"):
                 self._failed.labels(target, given_up)
         self.registry.register(self)
@@ -59,6 +66,10 @@ class NotifierMetrics:
     def failed(self, target: str, *, given_up: bool) -> None:
         """Count an attempt that failed."""
         self._failed.labels(target, str(given_up).lower()).inc()
+
+    def snoozed(self, target: str, alerts: int) -> None:
+        """Count alerts that it is not told of."""
+        self._snoozed.labels(target).inc(alerts)
 
     def collect(self) -> Iterator[Metric]:
         """What is in the outbox, for a scrape."""

@@ -3,7 +3,7 @@
 A target is told of an alert once, with the values of the revision that is the latest when the message is made; further
 revisions of values are not sent. It is told of a retraction only if it was told of the alert before, and of the alert
 again if that comes back. An alert that an allow rule silences afterwards is as good as retracted. What is retracted
-while it waits is never sent.
+while it waits is never sent. Of a snoozed alert no target is told, but a target that has it is told of its retraction.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Seen:
         return (record["revision"], record["source"] == BACKFILL) > (self.revision, self.is_correction)
 
 
-def is_due(record: Mapping[str, Any], *, told: bool) -> bool:
+def is_due(record: Mapping[str, Any], *, told: bool, snoozed: bool = False) -> bool:
     """Whether a target is to be told of this latest record of an alert.
 
     told: whether it has the alert: a message that says so was made, and none since that withdraws it.
     """
-    return is_withdrawal(record) if told else _is_worth_it(record)
+    return is_withdrawal(record) if told else is_worth_it(record) and not snoozed
 
 
 def is_withdrawal(record: Mapping[str, Any]) -> bool:
@@ -42,7 +42,8 @@ def is_withdrawal(record: Mapping[str, Any]) -> bool:
     return record["kind"] == RETRACTED or (record["muted"] and ALLOWED_BY in record["measures"])
 
 
-def _is_worth_it(record: Mapping[str, Any]) -> bool:
+def is_worth_it(record: Mapping[str, Any]) -> bool:
+    """Whether a target that does not have the alert would be told of it, unless it is snoozed."""
     return (
         record["kind"] == ANNOUNCED
         and record["rule_state"] == State.ACTIVE

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
+from time import monotonic
+from typing import Self
 from uuid import uuid4
 
 import structlog
 
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.alerts import ALERT
+from nightjar.contracts.snoozes import Snoozes
 from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import Reader
 from nightjar.kafka.rule_topics import rule_book
@@ -25,6 +28,7 @@ from nightjar.notifications.senders import check_secrets, send
 from nightjar.operations.alert_forwarding import ForwardedAlert, TargetLostError, forward
 from nightjar.operations.alert_masks import AlertMasks
 from nightjar.operations.locks import sole_notifier
+from nightjar.operations.snoozing import SnoozeLog
 from nightjar.rules.durations import MICROSECONDS
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.names import did_you_mean
@@ -34,17 +38,28 @@ _log = structlog.get_logger(__name__)
 
 # Until Kafka is tried again, seconds.
 _AGAIN = 5.0
+_SNOOZES_AGAIN = 30.0
 _PRUNE_EVERY = MICROSECONDS["h"]
 
 
 class Intake:
     """What the alerts topic is forwarded to (operations.alert_forwarding): the outbox.
 
-    Values of sensitive fields are masked before anything is written.
+    Values of sensitive fields are masked before anything is written. snoozes: asked for each poll's alerts.
     """
 
-    def __init__(self, outbox: Outbox, settings: Settings, streams: Mapping[str, Stream], routes: Routes) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        settings: Settings,
+        streams: Mapping[str, Stream],
+        routes: Routes,
+        *,
+        snoozes: Callable[[], Snoozes],
+        metrics: NotifierMetrics,
+    ) -> None:
         self._outbox, self._settings, self._routes = outbox, settings, routes
+        self._snoozes, self._metrics = snoozes, metrics
         self._masks = AlertMasks(settings, streams)
         self._needs_tags = any(route.tags for route in routes.routes)
         self._pruned_at = 0
@@ -55,17 +70,21 @@ class Intake:
 
     def write(self, alerts: Sequence[ForwardedAlert], offsets: Mapping[int, int]) -> None:
         """Route the alerts, and write what is for a target with the offsets."""
-        routed, now = [each for alert in alerts for each in self._routed(alert)], now_us()
+        snoozes = self._snoozes() if alerts else Snoozes()
+        routed, now = [each for alert in alerts for each in self._routed(alert, snoozes)], now_us()
         try:
-            self._outbox.take(self._settings.alerts_topic, routed, offsets, now)
+            left_out = self._outbox.take(self._settings.alerts_topic, routed, offsets, now)
             if now >= self._pruned_at + _PRUNE_EVERY:
                 # Older ones have left the topic, so nothing about them is to be expected.
                 self._outbox.prune(now - self._settings.alert_retention)
                 self._pruned_at = now
         except sqlite3.OperationalError as failure:
             raise TargetLostError(str(failure), where="the outbox", remedy="See whether the disk is full") from None
+        for target, count in left_out.items():
+            self._metrics.snoozed(target, count)
+            _log.info("alerts_snoozed", target=target, alerts=count)
 
-    def _routed(self, alert: ForwardedAlert) -> list[Routed]:
+    def _routed(self, alert: ForwardedAlert, snoozes: Snoozes) -> list[Routed]:
         record = ALERT.record(alert.row)
         tags: frozenset[str] = frozenset()
         if self._needs_tags and (rule := self._masks.rule(record["rule_id"], record["rule_version"])) is not None:
@@ -73,7 +92,7 @@ class Intake:
         found = self._routes.of(record, tags)
         if not found:
             return []
-        shown = self._masks.masked(record)
+        shown, snoozed = self._masks.masked(record), snoozes.until(alert.row) is not None
         quiet = {target: self._routes.targets[target].quiet for target in found}
         return [
             Routed(
@@ -82,9 +101,44 @@ class Intake:
                 route.grouping(shown),
                 route.wait,
                 (hours := quiet[target]) is None or record["severity"] in hours.excepted,
+                snoozed,
             )
             for target, route in found.items()
         ]
+
+
+class SnoozeWatch:
+    """The snoozes that the topic has whenever it is asked; a context manager.
+
+    Where it cannot be read those known before count, and that is logged: a person hears of too much before too little.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._log, self._known = settings, SnoozeLog(settings), Snoozes()
+        self._reader: Reader | None = None
+        self._not_before = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reader is not None:
+            self._reader.__exit__()
+            self._reader = None
+
+    def known(self) -> Snoozes:
+        """All of them."""
+        if monotonic() < self._not_before:
+            return self._known
+        try:
+            if self._reader is None:
+                self._reader = Reader(self._settings, self._settings.snoozes_topic)
+            self._known = self._log.read(self._reader)
+        except KafkaError as failure:
+            self.__exit__()
+            self._not_before = monotonic() + _SNOOZES_AGAIN
+            _log.warning("snoozes_cannot_be_read", reason=str(failure), again_in_seconds=_SNOOZES_AGAIN)
+        return self._known
 
 
 class Notifier:
@@ -124,14 +178,16 @@ class Notifier:
             for each in sending:
                 each.add_done_callback(lambda _: stop.set())  # one that has ended by itself must not go unnoticed
             try:
-                self._read(outbox, stop, from_beginning=from_beginning)
+                with SnoozeWatch(self._settings) as snoozes:
+                    self._read(outbox, stop, snoozes, from_beginning=from_beginning)
             finally:
                 stop.set()
             for each in sending:
                 each.result()
 
-    def _read(self, outbox: Outbox, stop: Event, *, from_beginning: bool) -> None:
-        intake = Intake(outbox, self._settings, self._streams, self._routes)
+    def _read(self, outbox: Outbox, stop: Event, snoozes: SnoozeWatch, *, from_beginning: bool) -> None:
+        given = (outbox, self._settings, self._streams, self._routes)
+        intake = Intake(*given, snoozes=snoozes.known, metrics=self.metrics)
         topic, looked = self._settings.alerts_topic, False
         while not stop.is_set():
             try:

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from nightjar.contracts.alerts import ANNOUNCED, BACKFILL, RETRACTED
 from nightjar.notifications.messages import Message
-from nightjar.notifications.notices import Seen, is_due, is_withdrawal
+from nightjar.notifications.notices import Seen, is_due, is_withdrawal, is_worth_it
 from nightjar.rules.errors import SettingsError
 
 _VERSION = 1
@@ -67,13 +67,17 @@ _SENDABLE = "target = :target AND given_up IS NULL AND (urgent OR NOT :quiet)"
 
 @dataclass(frozen=True)
 class Routed:
-    """A record for a target. wait: until it is due at the latest, µs; urgent: whether quiet hours do not hold it."""
+    """A record for a target. wait: until it is due at the latest, µs; urgent: whether quiet hours do not hold it.
+
+    snoozed: whether its group is snoozed at its event time.
+    """
 
     target: str
     record: Mapping[str, Any]
     grouping: str
     wait: int
     urgent: bool
+    snoozed: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,15 +144,20 @@ class Outbox:
         query = "SELECT partition, next_offset FROM offsets WHERE topic = ?"
         return dict(self._connection.execute(query, (topic,)).fetchall())
 
-    def take(self, topic: str, routed: Sequence[Routed], offsets: Mapping[int, int], now: int) -> None:
-        """Take in the next records of the topic, each partition's in order. offsets: of each partition after them."""
+    def take(self, topic: str, routed: Sequence[Routed], offsets: Mapping[int, int], now: int) -> Counter[str]:
+        """Take in the next records of the topic, each partition's in order. offsets: of each partition after them.
+
+        By target, of how many further alerts it is not told because they are snoozed.
+        """
+        left_out: Counter[str] = Counter()
         with self._transaction() as connection:
             for each in routed:
-                _take(connection, each, now)
+                left_out[each.target] += _take(connection, each, now)
             connection.executemany(
                 "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)",
                 [(topic, partition, offset) for partition, offset in offsets.items()],
             )
+        return +left_out
 
     def next(self, target: str, now: int, *, quiet: bool, listed: int, splits: bool) -> Sealed | None:
         """The message that is to be sent to a target next; None if none is due.
@@ -249,7 +258,8 @@ class Outbox:
         connection.execute("COMMIT")
 
 
-def _take(connection: sqlite3.Connection, routed: Routed, now: int) -> None:
+def _take(connection: sqlite3.Connection, routed: Routed, now: int) -> bool:
+    """Take in a record; whether its snooze is why the target is not told of the alert, for the first time."""
     record, target = routed.record, routed.target
     place = (target, record["alert_id"])
     query = "SELECT * FROM alerts WHERE target = ? AND alert_id = ?"
@@ -258,14 +268,16 @@ def _take(connection: sqlite3.Connection, routed: Routed, now: int) -> None:
     if row is not None:
         told = bool(row["told"])
         if not Seen(row["revision"], bool(row["is_correction"])).is_behind(record):
-            return
+            return False
     message = written = None
-    if is_due(record, told=told):
+    if is_due(record, told=told, snoozed=routed.snoozed):
         message = None if row is None else row["message"]
         message = _open(connection, routed, now) if message is None else message
         written = json.dumps(record)
     seen = (record["revision"], record["source"] == BACKFILL, told, now, message, written)
     connection.execute("INSERT OR REPLACE INTO alerts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*place, *seen))
+    is_new = row is None or row["message"] is not None
+    return routed.snoozed and is_new and not told and is_worth_it(record)
 
 
 def _open(connection: sqlite3.Connection, routed: Routed, now: int) -> int:

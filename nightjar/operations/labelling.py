@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import polars as pl
 
@@ -14,7 +14,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.contracts.label_values import Label
 from nightjar.contracts.labels import label_record, message
 from nightjar.contracts.record_type import Row
-from nightjar.kafka.clients import explained, producer
+from nightjar.kafka.sending import send_all
 from nightjar.lake.scanning import rows
 from nightjar.lake.tables import ALERTS
 from nightjar.rules.errors import SettingsError, shortened
@@ -25,9 +25,7 @@ from nightjar.storage.paths import AnyPath
 # Sources of labels where nobody names another.
 ANALYST, CHARGEBACK = "analyst", "chargeback"
 
-_DELIVERY_SECONDS = 30
 _TIME_REMEDY = "Write it like 2026-11-20T08:00:00Z"
-_SENT_AT_ONCE = 5_000
 _COLUMNS = ("label", "scenario", "fraud", "is_fraud")
 
 
@@ -41,12 +39,14 @@ class _Recent(Protocol):
 
 
 class Labelled(NamedTuple):
-    """An event that an alert is about, and so what a label of the alert names."""
+    """An alert: what a label or a snooze of it names. group: canonical JSON."""
 
     alert_id: str
     rule_id: str
     stream: str
     event_id: str
+    group: str
+    event_time: datetime
 
 
 def alert_named(root: AnyPath, alert_id: str, recent: _Recent | None) -> Labelled:
@@ -55,7 +55,7 @@ def alert_named(root: AnyPath, alert_id: str, recent: _Recent | None) -> Labelle
     Raises:
         SettingsError: nobody knows such an alert.
     """
-    columns = ("alert_id", "rule_id", "stream", "event_id")
+    columns = Labelled._fields
     known = rows(root, ALERTS).filter(pl.col("alert_id") == alert_id).select(columns).head(1).collect()
     if not known.height and recent is not None:
         known = recent.alerts(alert_id).select(columns).head(1)
@@ -174,26 +174,7 @@ def send_labels(settings: Settings, records: Iterable[Row]) -> int:
     Raises:
         KafkaError: Kafka does not take them, some of which may have been sent.
     """
-    count = 0
-    with (
-        producer(settings, linger_ms=20) as client,
-        explained(settings, f"sending to topic {settings.labels_topic}"),
-    ):
-        sent = []
-        for record in records:
-            key, value = message(record)
-            sent.append(client.send(settings.labels_topic, value, key=key))
-            count += 1
-            if len(sent) >= _SENT_AT_ONCE:
-                _await(sent)
-        _await(sent)
-    return count
-
-
-def _await(sent: list[Any]) -> None:
-    for each in sent:
-        each.get(_DELIVERY_SECONDS)
-    sent.clear()
+    return send_all(settings, settings.labels_topic, map(message, records))
 
 
 def now() -> int:

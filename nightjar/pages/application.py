@@ -38,6 +38,7 @@ from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.rows import csv_of, row_of, with_changes
 from nightjar.pages.rule_pages import add_rules
 from nightjar.pages.rule_reader import RuleReader
+from nightjar.pages.snoozes import BEGINS, LENGTHS, SnoozeReader, add_snoozes, shown
 from nightjar.pages.stream_page import StreamReader, add_stream
 from nightjar.pages.table_reader import TableReader
 from nightjar.pages.tables import add_tables
@@ -45,6 +46,7 @@ from nightjar.rules.display import yaml_text
 from nightjar.rules.errors import NightjarError, SettingsError
 from nightjar.rules.masking import MASK
 from nightjar.rules.states import Severity
+from nightjar.rules.timestamps import from_microseconds
 
 _OWN_ASSETS = ("application.css", "application.js", "editor.js")
 # Events of a window that its table has, and days of the heat map.
@@ -64,6 +66,7 @@ class Asked(BaseModel):
     state: str = ""
     muted: str = ""
     overflow: str = ""
+    snoozed: str = ""
     cause: str = ""
     label: str = ""
     group: str = ""
@@ -89,6 +92,7 @@ def application(
     tables: Callable[[], TableReader],
     rules: Callable[[], RuleReader],
     *,
+    snoozes: Callable[[], SnoozeReader],
     guard: Any,
     actor: Any,
     send: Send,
@@ -97,17 +101,18 @@ def application(
 ) -> FastAPI:
     """The application.
 
-    reader, live, stream, tables, rules: made when a page first needs them. guard: a dependency (fastapi.Depends) of
-    every page with data, which raises HTTPException for who may not see it. actor: a dependency that returns the
-    request's Acting. send: puts a label on its topic. links: addresses outside of it, by their texts. login: where who
-    is not logged in logs in, to come back to the page of the request.
+    reader, live, stream, tables, rules, snoozes: made when a page first needs them. guard: a dependency
+    (fastapi.Depends) of every page with data, which raises HTTPException for who may not see it. actor: a dependency
+    that returns the request's Acting. send: puts a label on its topic. links: addresses outside of it, by their texts.
+    login: where who is not logged in logs in, to come back to the page of the request.
     """
     app = FastAPI(title="nightjar", docs_url=None, redoc_url=None, openapi_url=None)
     rendering = Rendering(links)
     page, message = rendering.page, rendering.message
     add_labels(app, reader, guard, actor, send)
+    add_snoozes(app, reader, snoozes, guard=guard, actor=actor)
     add_stream(app, rendering, stream, guard)
-    add_entities(app, rendering, reader, tables, guard)
+    add_entities(app, rendering, reader, tables, guard=guard, actor=actor)
     add_tables(app, rendering, reader, tables, guard=guard, actor=actor)
     add_rules(app, rendering, reader, rules, guard=guard, actor=actor)
     add_editor(app, rendering, reader, rules, guard=guard, actor=actor)
@@ -170,6 +175,7 @@ def application(
             "alerts.html",
             rows=[row_of(row, outcomes.get(row["alert_id"])) for row in rows],
             total=total,
+            snoozed=found.found.get_column("snoozed_until").count(),
             number=number,
             pages=pages,
             chosen=chosen,
@@ -217,10 +223,10 @@ def application(
     @app.get("/alerts/{alert_id}", dependencies=[guard])
     def alert(request: Request, alert_id: str, acting: Acting = actor) -> HTMLResponse:
         lake = reader()
-        found = lake.explanation(alert_id)
+        found, snoozes, until = lake.explanation(alert_id)
         fields = [*found.stream.fields, "arrival_time"]
         events, kinds = found.found.window.select(fields).tail(_EVENTS_SHOWN), drawing.kinds_of(found)
-        shown = found.found.shown
+        applying = found.found.shown
         return page(
             request,
             "alert.html",
@@ -238,8 +244,12 @@ def application(
             outcomes=found.outcomes.to_dicts(),
             rule_text=yaml_text(found.version.rule),
             labels=lake.labels_of(alert_id, found.stream.name, found.event_id),
+            snoozed_until=None if until is None else from_microseconds(until),
+            snoozes=shown(snoozes),
+            lengths=LENGTHS,
+            begins=BEGINS,
             acting=acting,
-            applying=None if shown is found.version else yaml_text(shown.rule),
+            applying=None if applying is found.version else yaml_text(applying.rule),
         )
 
     @app.get("/nights", dependencies=[guard])

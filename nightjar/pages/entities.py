@@ -11,11 +11,13 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel
 
+from nightjar.pages.acting import Acting
 from nightjar.pages.drawing import WIDTH, Axis
-from nightjar.pages.entity_reader import ALERT, EVENT, LABEL, RESTRICTION, Entity, Entry, entity
+from nightjar.pages.entity_reader import ALERT, EVENT, LABEL, RESTRICTION, SNOOZE, Entity, Entry, entity
 from nightjar.pages.lake_reader import LakeReader, day_of
 from nightjar.pages.rendering import Rendering
-from nightjar.pages.rows import row_of
+from nightjar.pages.rows import group_text, row_of
+from nightjar.pages.snoozes import BEGINS, LENGTHS
 from nightjar.pages.table_reader import TableReader
 from nightjar.rules.timestamps import microseconds
 
@@ -48,12 +50,14 @@ def add_entities(
     rendering: Rendering,
     reader: Callable[[], LakeReader],
     tables: Callable[[], TableReader],
+    *,
     guard: Any,
+    actor: Any,
 ) -> None:
     """Add the page."""
 
     @app.get("/entity", dependencies=[guard])
-    def page(request: Request, asked: Annotated[AskedEntity, Query()]) -> HTMLResponse:
+    def page(request: Request, asked: Annotated[AskedEntity, Query()], acting: Acting = actor) -> HTMLResponse:
         lake = reader()
         found = entity(lake, asked.field, asked.value, day_of(asked.first), day_of(asked.last))
         lists: dict[str, bool | None] = {}
@@ -68,10 +72,23 @@ def add_entities(
             lanes=lanes,
             ticks=axis.ticks(),
             entries=found.entries[:_LISTED],
-            counts={f"{kind}s": found.count(kind) for kind in (EVENT, ALERT, RESTRICTION, LABEL)},
+            counts={f"{kind}s": found.count(kind) for kind in (EVENT, ALERT, RESTRICTION, LABEL, SNOOZE)},
             row_of=row_of,
+            groups=groups_of(found),
+            lengths=LENGTHS,
+            begins=BEGINS,
+            acting=acting,
             lists={name: has for name, has in lists.items() if name not in lake.hidden_tables()},
         )
+
+
+def groups_of(found: Entity) -> list[tuple[str, str]]:
+    """The rules and groups of the alerts that are shown: the latest alert of each, and what a form calls them."""
+    known: dict[tuple[str, str], str] = {}
+    for entry in found.entries:
+        if entry.kind == ALERT:
+            known.setdefault((entry.values["rule_id"], entry.values["group"]), entry.values["alert_id"])
+    return [(alert_id, f"{rule_id}: {group_text(group)}") for (rule_id, group), alert_id in sorted(known.items())]
 
 
 def lanes_of(found: Entity) -> tuple[Axis, list[Lane]]:

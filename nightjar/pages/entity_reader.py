@@ -6,6 +6,7 @@ What it does not do: show values of sensitive fields, or look for one: such a fi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
@@ -21,20 +22,20 @@ from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream
-from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.timestamps import from_microseconds, microseconds
 
 # Days that are shown where nobody asked for others, and the latest events of each stream that are.
 ENTITY_DAYS, EVENTS_SHOWN = 7, 200
 # What happened: kinds of entries.
-EVENT, ALERT, RESTRICTION, LABEL = "event", "alert", "restriction", "label"
+EVENT, ALERT, RESTRICTION, LABEL, SNOOZE = "event", "alert", "restriction", "label", "snooze"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Something that happened. lane: the stream of an event, or the kind; until: of a restriction.
+    """Something that happened. lane: the stream of an event, or the kind; until: of a restriction, or of a snooze.
 
-    values: of an event its fields, of an alert a row of ALERTS with `label`, of a restriction one of RESTRICTIONS, of a
-    label one of LABELS.
+    values: of an event its fields, of an alert a row of ALERTS with `label` and `snoozed_until`, of a restriction one
+    of RESTRICTIONS, of a label one of LABELS, of a snooze what it says.
     """
 
     at: datetime
@@ -90,6 +91,7 @@ def entity(lake: LakeReader, name: str, value: str, first: date | None, last: da
     entries += [Entry(row["event_time"], ALERT, ALERT, row) for row in alerts.iter_rows(named=True)]
     entries += _restrictions(lake, mine, begin, end)
     entries += _labels(lake, alerts, ids)
+    entries += _snoozes(lake, (name, value), named, microseconds(begin), microseconds(end))
     entries.sort(key=lambda entry: (entry.at, entry.kind != EVENT), reverse=True)
     return Entity(first, last, sorted(named), entries, left_out)
 
@@ -141,6 +143,18 @@ def _restrictions(lake: LakeReader, mine: pl.Expr, begin: datetime, end: datetim
     for row in latest.iter_rows(named=True):
         lifted = row["kind"] == LIFTED
         yield Entry(row["starts_at"], RESTRICTION, RESTRICTION, row, None if lifted else row["ends_at"])
+
+
+def _snoozes(lake: LakeReader, key: tuple[str, str], streams: set[str], begin: int, end: int) -> Iterator[Entry]:
+    """Those of groups with that value of that field that begin in the time (µs), by rules on the streams."""
+    name, value = key
+    every = [each for each in lake.snoozes().every if begin <= each.since < end and each.since < each.until]
+    book = lake.book() if every else None
+    for each in every:
+        versions = () if book is None else book.of_rule(each.rule_id)
+        if str(json.loads(each.group).get(name)) == value and any(of.rule.stream in streams for of in versions):
+            said = {"rule_id": each.rule_id, "author": each.author, "reason": each.reason, "kind": each.kind}
+            yield Entry(from_microseconds(each.since), SNOOZE, SNOOZE, said, from_microseconds(each.until))
 
 
 def _labels(lake: LakeReader, alerts: pl.DataFrame, events: pl.DataFrame) -> Iterator[Entry]:

@@ -30,6 +30,7 @@ from nightjar.backfill.publish.precision import (
 from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_formed
 from nightjar.contracts.reconciliation import Outcome
 from nightjar.contracts.run_manifest import RunManifest, read_manifest
+from nightjar.contracts.snoozes import Snooze, Snoozes
 from nightjar.lake import delta, scanning, stream_state
 from nightjar.lake.rates import events_per_day
 from nightjar.lake.tables import ALERTS, CORRECTIONS, LABELS, RECONCILIATION, RULE_STATUS, RUNS, Table, events_table
@@ -53,6 +54,9 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 # Results about whole tables that are kept, each of some megabytes at the most.
 _KEPT = 8
 
+# A column with the groups as they are, by which snoozes are found. No page gets it.
+_GROUP = "unmasked_group"
+
 # The filter's name for alerts that nobody has labelled.
 NO_LABEL = "none"
 
@@ -70,8 +74,8 @@ class Recent(Unarchived, Protocol):
 class Filter:
     """Which alerts are shown. first, last: dates of their events (UTC); the others are None for all.
 
-    state: "holds" or "retracted"; muted, overflow: "only" or "without"; cause: of a correction; label: NO_LABEL for
-    alerts without one; group, text: a part of it, in any case.
+    state: "holds" or "retracted"; muted, overflow, snoozed: "only" or "without"; cause: of a correction; label:
+    NO_LABEL for alerts without one; group, text: a part of it, in any case.
     """
 
     first: date
@@ -81,6 +85,7 @@ class Filter:
     state: str | None = None
     muted: str | None = None
     overflow: str | None = None
+    snoozed: str | None = None
     cause: str | None = None
     label: str | None = None
     group: str | None = None
@@ -101,6 +106,8 @@ class Filter:
         for name, value in (("muted", self.muted), ("overflow", self.overflow)):
             if value is not None:
                 wanted.append(pl.col(name).fill_null(value=False) == (value == "only"))
+        if self.snoozed is not None:
+            wanted.append(pl.col("snoozed_until").is_not_null() == (self.snoozed == "only"))
         for name, part in (("group", self.group), ("text", self.text)):
             if part is not None:
                 wanted.append(pl.col(name).str.to_lowercase().str.contains(part.lower(), literal=True))
@@ -112,7 +119,7 @@ class Alerts:
     """Alerts by a filter: of each the latest revision, the latest event first."""
 
     found: pl.DataFrame
-    """The columns of ALERTS, values of sensitive fields masked, and `label`."""
+    """The columns of ALERTS, values of sensitive fields masked, `label` and `snoozed_until`."""
     rules: list[str]
     causes: list[str]
     """`rules`, `causes`: what can be chosen among in these days."""
@@ -144,13 +151,19 @@ class Night:
 
 
 class LakeReader:
-    """Reads the lake of a configuration. unarchived: what Kafka has and the lake has not, asked for each explanation.
+    """Reads the lake of a configuration. unarchived: what Kafka has and the lake has not, asked for each explanation;
+    snoozes: those that are known.
 
     Its methods may be called by several threads.
     """
 
-    def __init__(self, config: BackfillConfig, unarchived: Callable[[], Recent | None] = lambda: None) -> None:
-        self._config, self._unarchived = config, unarchived
+    def __init__(
+        self,
+        config: BackfillConfig,
+        unarchived: Callable[[], Recent | None] = lambda: None,
+        snoozes: Callable[[], Snoozes] = Snoozes,
+    ) -> None:
+        self._config, self._unarchived, self.snoozes = config, unarchived, snoozes
         self._root = config.lake.root
         self._newer: pl.DataFrame | None = None  # labels that the lake had not when a page last asked Kafka
         self._lock = threading.Lock()
@@ -195,7 +208,7 @@ class LakeReader:
             ("alerts", wanted.first, wanted.last),
             partial(self._of_days, wanted.first, wanted.last),
         )
-        every = self._labelled(every)
+        every = self._snoozed(self._labelled(every))
         return Alerts(
             wanted.of(every),
             sorted(every.get_column("rule_id").unique()),
@@ -207,7 +220,17 @@ class LakeReader:
         inside = (pl.col("event_time") >= begin) & (pl.col("event_time") < end)
         left_out = ("original", "partition", "offset", "arrival_date")
         found = latest_revisions(well_formed(scanning.rows(self._root, ALERTS).filter(inside).drop(left_out)).collect())
-        return self._masked(found.sort("event_time", "alert_id", descending=[True, False]))
+        return self._masked(_keeping_groups(found.sort("event_time", "alert_id", descending=[True, False])))
+
+    def _snoozed(self, alerts: pl.DataFrame) -> pl.DataFrame:
+        """The alerts with until when each is snoozed, and without what they were asked by."""
+        known = self.snoozes()
+        asked = alerts.select("rule_id", pl.col(_GROUP).alias("group"), "event_time").with_row_index("at")
+        until: list[int | None] = [None] * alerts.height
+        for row in asked.filter(pl.col("rule_id").is_in(known.rules)).iter_rows(named=True):
+            until[row["at"]] = known.until(row)
+        column = pl.Series("snoozed_until", until, pl.Int64).cast(pl.Datetime("us", "UTC"))
+        return alerts.drop(_GROUP).with_columns(column)
 
     def _masked(self, alerts: pl.DataFrame) -> pl.DataFrame:
         """Without values of sensitive fields, as explanations show them."""
@@ -234,7 +257,7 @@ class LakeReader:
         return alerts.join(said.collect(), on="alert_id", how="left", maintain_order="left")
 
     def labelled(self, alert_id: str) -> Labelled:
-        """An alert that is to have a label.
+        """An alert that is to have a label, or whose group is to be snoozed.
 
         Raises:
             SettingsError: nobody knows it.
@@ -278,13 +301,18 @@ class LakeReader:
         judged = rows.select("day", "alert_id", "outcome", "cause").collect().sort("day")
         return {row["alert_id"]: (row["outcome"], row["cause"]) for row in judged.iter_rows(named=True)}
 
-    def explanation(self, alert_id: str) -> Explanation:
-        """How an alert stands and why, without values of sensitive fields.
+    def explanation(self, alert_id: str) -> tuple[Explanation, list[Snooze], int | None]:
+        """How an alert stands and why, without values of sensitive fields; what snoozes its group, at any time; and
+        until when (µs) it is snoozed.
 
         Raises:
             BackfillError: there is no such alert.
         """
-        return explain(self._config, alert_id, self._unarchived()).masked()
+        found = explain(self._config, alert_id, self._unarchived())
+        rule_id, times, known = found.version.rule.id, found.revisions.get_column("event_time"), self.snoozes()
+        asked = [{"rule_id": rule_id, "group": found.group, "event_time": at} for at in times.drop_nulls().unique()]
+        until = max((each for each in map(known.until, asked) if each is not None), default=None)
+        return found.masked(), known.of_group(rule_id, found.group), until
 
     def nights(self) -> list[Night]:
         """Every day with a run, the latest first."""
@@ -309,7 +337,8 @@ class LakeReader:
     def corrections(self, day: date) -> pl.DataFrame:
         """What the nights of a day corrected, the latest event first; values of sensitive fields masked."""
         found = scanning.rows(self._root, CORRECTIONS).filter(pl.col("day") == day).collect()
-        return self._masked(found.sort("event_time", "alert_id", descending=[True, False]))
+        found = _keeping_groups(found.sort("event_time", "alert_id", descending=[True, False]))
+        return self._snoozed(self._masked(found))
 
     def book(self) -> RuleBook:
         """The rules by the answers that the archive has brought."""
@@ -390,6 +419,10 @@ class LakeReader:
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return made
+
+
+def _keeping_groups(alerts: pl.DataFrame) -> pl.DataFrame:
+    return alerts.with_columns(pl.col("group").alias(_GROUP))
 
 
 def day_of(text: str) -> date | None:

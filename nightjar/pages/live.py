@@ -12,17 +12,19 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.snoozes import Snoozes
 from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import Reader
 from nightjar.operations.alert_masks import AlertMasks
 from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds
 from nightjar.terminal.alert_lines import alert_of
 
 # Records that are kept for readers who were disconnected.
@@ -46,11 +48,14 @@ class LiveAlert:
 class LiveAlerts:
     """What arrives on the alerts topic of the settings.
 
-    name: of this numbering, as another process has its own; state: CONNECTING, LIVE or LOST.
+    name: of this numbering, as another process has its own; state: CONNECTING, LIVE or LOST. snoozes: those that are
+    known.
     """
 
-    def __init__(self, settings: Settings, streams: Mapping[str, Stream]) -> None:
-        self._settings, self._streams = settings, streams
+    def __init__(
+        self, settings: Settings, streams: Mapping[str, Stream], snoozes: Callable[[], Snoozes] = Snoozes
+    ) -> None:
+        self._settings, self._streams, self._snoozes = settings, streams, snoozes
         self._lock = threading.Lock()
         self._records: deque[LiveAlert] = deque(maxlen=_KEPT)
         self._next, self._asked = 0, 0.0
@@ -94,7 +99,9 @@ class LiveAlerts:
                 for record in reader.poll():
                     alert = alert_of(record)
                     if alert is not None:  # anybody may write to a topic
-                        self._add(masks.masked(alert.record))
+                        until = self._snoozes().until(alert.record)
+                        snoozed = {} if until is None else {"snoozed_until": from_microseconds(until)}
+                        self._add(masks.masked(alert.record) | snoozed)
 
     def _add(self, record: dict[str, Any]) -> None:
         with self._lock:

@@ -19,14 +19,13 @@ from nightjar.rules.allowing import ALLOWED_BY
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _DOWNLOADED = (
     "event_time", "severity", "rule_id", "rule_version", "group", "text", "measures", "kind", "revision", "source",
-    "cause", "muted", "overflow", "label", "event_id", "alert_id",
+    "cause", "muted", "overflow", "label", "snoozed_until", "event_id", "alert_id",
 )  # fmt: skip
 
 
 def row_of(alert: Mapping[str, Any], judged: tuple[str, str | None] | None = None) -> dict[str, Any]:
     """An alert as the template of a row takes it. judged: outcome and cause that a night found."""
-    group, at = alert["group"], alert["event_time"]
-    values = json.loads(group) if isinstance(group, str) else group
+    at = alert["event_time"]
     measures = json.loads(alert["measures"]) if isinstance(alert["measures"], str) else alert["measures"]
     return {
         "alert_id": alert["alert_id"],
@@ -36,7 +35,7 @@ def row_of(alert: Mapping[str, Any], judged: tuple[str, str | None] | None = Non
         "rule_version": alert["rule_version"],
         "state": alert["rule_state"],
         "severity": alert["severity"],
-        "group": " ".join(str(value) for value in values.values()),
+        "group": group_text(alert["group"]),
         "event_time": datetime.fromisoformat(at) if isinstance(at, str) else at,
         "text": alert["text"],
         "muted": bool(alert["muted"]),
@@ -45,8 +44,15 @@ def row_of(alert: Mapping[str, Any], judged: tuple[str, str | None] | None = Non
         "source": alert.get("source"),
         "cause": alert.get("cause"),
         "label": alert.get("label"),
+        "snoozed_until": alert.get("snoozed_until"),
         "outcome": None if judged is None else judged[0],
     }
+
+
+def group_text(group: str | Mapping[str, Any]) -> str:
+    """The values of a group, which may be JSON."""
+    values = json.loads(group) if isinstance(group, str) else group
+    return " ".join(str(value) for value in values.values())
 
 
 def with_changes(revisions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

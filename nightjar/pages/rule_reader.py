@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import rule_topics
-from nightjar.kafka.clients import KafkaError
 from nightjar.operations.rule_publishing import Message, approving, judged, publishing
+from nightjar.pages.readings import Reading
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.model import Rule
 from nightjar.rules.rulebook import RuleBook
@@ -17,11 +15,6 @@ from nightjar.rules.streams import Stream
 
 # The rules, and the versions that the job has yet to answer; see `rule_topics.expected_book`.
 Book = tuple[RuleBook, set[tuple[str, int]]]
-
-# Everybody who looks within so many seconds sees the same reading of the topic.
-_FRESH = 5.0
-# Seconds after a failure in which pages that do without Kafka do not ask it again.
-_PATIENCE = 30.0
 
 
 class RuleReader:
@@ -38,10 +31,7 @@ class RuleReader:
         send: Callable[[Sequence[Message]], object],
     ) -> None:
         self.settings, self.streams = settings, streams
-        self._published, self._send = published, send
-        self._lock = threading.Lock()
-        self._read: tuple[float, Book] | None = None
-        self._failed: float | None = None
+        self._reading, self._send = Reading(published), send
 
     @classmethod
     def on_kafka(cls, settings: Settings, streams: Mapping[str, Stream]) -> RuleReader:
@@ -59,31 +49,14 @@ class RuleReader:
         Raises:
             KafkaError: a topic cannot be read.
         """
-        with self._lock:
-            return self._current(fresh=fresh)
+        return self._reading.now(fresh=fresh)
 
     def book_or(self, archived: Callable[[], RuleBook], *, fresh: bool = False) -> tuple[Book, bool]:
         """The rules, and whether they are those of the topics: where Kafka cannot be read they are the archived.
 
         fresh: as `book` has it.
         """
-        with self._lock:
-            if self._failed is None or time.monotonic() - self._failed > _PATIENCE:
-                try:
-                    return self._current(fresh=fresh), True
-                except KafkaError:
-                    pass
-        return (archived(), set()), False
-
-    def _current(self, *, fresh: bool) -> Book:
-        if fresh or self._read is None or time.monotonic() - self._read[0] > _FRESH:
-            try:
-                found = self._published()
-            except KafkaError:
-                self._failed = time.monotonic()
-                raise
-            self._failed, self._read = None, (time.monotonic(), found)
-        return self._read[1]
+        return self._reading.now_or(lambda: (archived(), set()), fresh=fresh)
 
     def publish(self, rule: Rule, who: str, reason: str, seen: int) -> int | None:
         """Publish a rule; the version that this makes. seen: the newest version that the author knows, 0 for none.
@@ -118,8 +91,7 @@ class RuleReader:
 
     def _sent(self, message: Message) -> None:
         self._send([message])
-        with self._lock:
-            self._read = None
+        self._reading.drop()
 
 
 def newest_version(book: RuleBook, rule_id: str) -> int:

@@ -5,13 +5,23 @@ import pytest
 
 from checks.fuzz.hostile_messages import ANSWERS
 from nightjar.lake.json_topics import JsonReader
-from nightjar.lake.tables import ALERTS, LABELS, LATE_EVENTS, PROGRESS, QUARANTINE, RESTRICTIONS, RULE_STATUS, Table
+from nightjar.lake.tables import (
+    ALERTS,
+    LABELS,
+    LATE_EVENTS,
+    PROGRESS,
+    QUARANTINE,
+    RESTRICTIONS,
+    RULE_STATUS,
+    SNOOZES,
+    Table,
+)
 from nightjar.rules.types import TIMESTAMP
 
 
 @pytest.mark.parametrize(
     "table",
-    [ALERTS, LABELS, LATE_EVENTS, PROGRESS, QUARANTINE, RESTRICTIONS, RULE_STATUS],
+    [ALERTS, LABELS, LATE_EVENTS, PROGRESS, QUARANTINE, RESTRICTIONS, RULE_STATUS, SNOOZES],
     ids=lambda table: table.name,
 )
 def test_what_is_no_record_of_ours_is_kept_as_it_came(table: Table) -> None:

@@ -18,9 +18,12 @@ from typing import Any
 import httpx
 import pytest
 
+from nightjar.contracts.snoozes import snooze_record
 from nightjar.kafka.clients import producer
 from nightjar.notifications.outbox import Outbox, Routed
+from nightjar.operations.snoozing import send_snoozes
 from nightjar.rules.masking import MASK
+from nightjar.rules.timestamps import microseconds
 from tests.support.alert_records import alert
 from tests.support.answers import answered
 from tests.support.command import environment, run
@@ -162,6 +165,22 @@ def test_alerts_and_their_retractions_are_sent(site: Site) -> None:
     assert 'nightjar_notifications_waiting{target="desk"} 0.0' in served
     assert 'nightjar_notification_delay_seconds_count{target="desk"} 3.0' in served
     assert "record_skipped" in notifier.log
+
+
+def test_of_snoozed_groups_nothing_is_sent(site: Site) -> None:
+    """From a snooze on that was set while it ran, by event time; the number is in its metrics and its log."""
+    at = microseconds(datetime.fromisoformat(alert("t1")["event_time"]))
+    about = {"rule_id": "burst", "author": "kim", "reason": "travels", "now": at}
+    record = snooze_record(**about, group='{"customer_id":"ann"}', since=at, until=at + 1_000_000)
+    with site.running() as notifier:
+        site.until(notifier.reads)
+        send_snoozes(site.own.settings, [record])
+        ann, later = {"group": {"customer_id": "ann"}}, "2126-01-05T10:00:00.000000Z"
+        site.send(alert("t1", **ann), alert("t2"), alert("t3", **ann, event_time=later))
+        site.until(lambda: len(site.events()) == 2)
+        site.until(lambda: 'nightjar_notifications_snoozed_total{target="desk"} 1.0' in notifier.metrics())
+    assert sorted(site.events()) == [("alert", "t2"), ("alert", "t3")]
+    assert "alerts_snoozed" in notifier.log
 
 
 def test_a_killed_process_loses_nothing(site: Site) -> None:

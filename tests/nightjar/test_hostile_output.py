@@ -5,6 +5,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from deltalake import write_deltalake
 
 from nightjar.cli import app
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.snoozes import snooze_record
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.kafka.topics import Topic, create
@@ -364,6 +366,18 @@ def _label(ground: Ground) -> list[str]:
     return ["alerts", "label", _explain(ground)[1], "fraud", "--reason", HOSTILE]
 
 
+def _snooze(ground: Ground) -> list[str]:
+    return ["alerts", "snooze", _explain(ground)[1], "--for", "1d", "--reason", HOSTILE]
+
+
+def _snoozes(ground: Ground) -> list[str]:
+    at = time.time_ns() // 1000
+    about = {"rule_id": HOSTILE, "group": canonical({"customer_id": HOSTILE}), "author": "kim", "reason": "travels"}
+    record = snooze_record(**about, since=at, until=at + 10**9, now=at)
+    ground.send(ground.kafka.settings.snoozes_topic, record)
+    return ["alerts", "snoozes"]
+
+
 def _import_labels(ground: Ground) -> list[str]:
     rows = f"event_id,label,known\nt1,1,{printable(HOSTILE)}\n"
     return ["alerts", "import-labels", ground.file("l.csv", rows), "--stream", "transactions", "--known", "known"]
@@ -416,6 +430,9 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(_precision, 0),
         Scenario(lambda _: ["alerts", "precision", "--until", HOSTILE], 2),
     ],
+    "alerts snooze": [Scenario(_snooze, 2)],
+    "alerts snoozes": [Scenario(_snoozes, 0, kafka=True, shown="ann[/x]")],
+    "alerts unsnooze": [Scenario(lambda _: ["alerts", "unsnooze", HOSTILE, "--reason", "x"], 2)],
     "alerts tail": [Scenario(_tail, 0, kafka=True)],
     "alerts undelivered": [Scenario(_undelivered, 0, shown="ann[/x][conceal]b")],
     "archive": [Scenario(_locked("archive"), 2, shown=printable(NAME))],
@@ -502,6 +519,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
 }
 MACHINE_READABLE = [
     "alerts precision",
+    "alerts snoozes",
     "alerts tail",
     "alerts undelivered",
     "evaluate",

@@ -76,6 +76,22 @@ def test_a_group_is_sent_once_it_is_due(desk: Desk) -> None:
     assert told(desk.next(19)) == [("alert", "t3")]
 
 
+def test_of_a_snoozed_alert_nobody_is_told_but_its_retraction_is_sent(desk: Desk) -> None:
+    """Once each counts, however many revisions it has; what waits is not sent, and what was told is withdrawn."""
+
+    def take(*records: dict[str, Any], snoozed: bool = True) -> int:
+        routed = [Routed("desk", record, "g", 0, urgent=False, snoozed=snoozed) for record in records]
+        return desk.outbox.take(TOPIC, routed, {}, 0)["desk"]
+
+    assert take(alert("told"), snoozed=False) == 0
+    assert desk.send() == [("alert", "told")]
+    assert take(alert("waits"), snoozed=False) == 0
+    assert take(alert("new"), alert("new", revision=2), alert("muted", muted=True), alert("waits", revision=2)) == 2
+    assert desk.send() == []
+    assert take(*(alert(name, revision=3, kind="retraction") for name in ("new", "waits", "told"))) == 0
+    assert desk.send() == [("retraction", "told")]
+
+
 def test_a_message_keeps_content_and_key_until_it_is_delivered(desk: Desk) -> None:
     """Also over a crash; alerts that come meanwhile are in the next."""
     desk.take(alert("t1"))

@@ -17,6 +17,7 @@ import pytest
 from nightjar.backfill.publish.precision import Precision
 from nightjar.contracts.labels import LABEL, message
 from nightjar.contracts.run_manifest import RunManifest, RunState
+from nightjar.contracts.snoozes import snooze_record
 from nightjar.lake.tables import ALERTS, LABELS, RESTRICTIONS, RUNS
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting
@@ -28,6 +29,15 @@ from tests.support.served_pages import Pages, serving
 
 FORM = "application/x-www-form-urlencoded"
 ENTITY = "/entity?field=customer_id&value=ann"
+ANNS = snooze_record(
+    rule_id="limit",
+    group=GROUP,
+    since=microseconds(NOON),
+    until=microseconds(NOON + days(9)),
+    author="kim",
+    reason="travels",
+    now=microseconds(NOON),
+)
 HOSTILE = "<script>alert(1)</script>&\"'"
 
 
@@ -209,9 +219,12 @@ def test_sensitive_values_are_nowhere(tmp_path: Path) -> None:
     ground.corrected("retraction", "late_event")
     streams = load_streams()
     hidden = replace(streams["transactions"], sensitive=frozenset({"customer_id", "terminal_id"}))
+    assert ANNS["group"] == {"customer_id": "ann"}
     addresses = ("/alerts", f"/alerts/{named()}", "/alerts.csv", f"/nights/{DAY}", "/entity?field=amount&value=1")
+    addresses = (*addresses, "/rules/limit")
     for declared, shown in ((streams, True), ({**streams, "transactions": hidden}, False)):
         with serving(ground, declared) as pages:
+            pages.snoozes.send([ANNS])
             assert ("2 events" in pages.get(f"{ENTITY}&last={DAY}")) == shown
             assert shown or "is sensitive" in pages.get("/entity?field=terminal_id&value=m1", 400)
             assert [bool(re.search(r"\bann\b", pages.get(address))) for address in addresses] == [shown] * len(
@@ -226,7 +239,7 @@ def test_an_alert_is_labelled_from_its_page(pages: Pages) -> None:
     path = f"/alerts/{named()}"
     page = pages.get(path)
     assert "Nobody has said yet" in page
-    (seal,) = re.findall(r'name="seal" value="([0-9a-f]{64})"', page)
+    seal = sealed(page)
     with pages.stranger() as client:
         client.get(f"/?token={pages.access.token}")
         form = {"seal": seal, "label": "fraud", "reason": HOSTILE}
@@ -272,6 +285,79 @@ def test_an_alert_is_labelled_from_its_page(pages: Pages) -> None:
     assert "1 fraud, 0 legitimate, 0 unsure" in pages.get("/rules/limit")
 
 
+def test_a_group_is_snoozed_from_the_pages_and_its_alerts_are_marked(pages: Pages) -> None:
+    """From the alert and the entity, until it is ended; alerts of others, and at other times, are as they were."""
+    ground, path = pages.ground, f"/alerts/{named()}"
+    ground.alert()
+    ground.alert(alert_id=named(at=NOON - days(1)), event_time=NOON - days(1))
+    ground.alert(alert_id="e" * 32, group='{"customer_id":"bob"}')
+    page = pages.get(path)
+    assert "This alert is not snoozed" in page
+    assert "End snooze" not in page
+    form = {"seal": sealed(page), "do": "snooze", "length": "30d", "since": "alert", "reason": HOSTILE}
+    with pages.stranger() as client, patch("nightjar.pages.snoozes.now", lambda: microseconds(NOON + days(1))):
+        client.get(f"/?token={pages.access.token}")
+        answer = client.post(f"{path}/snooze", data=form)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"../{named()}#snoozed")
+        (record,) = pages.snoozes.records
+        assert (record["rule_id"], record["group"], record["author"]) == (
+            "limit",
+            {"customer_id": "ann"},
+            getpass.getuser(),
+        )
+        assert record["until"] == "2026-02-05T12:00:00.000000Z"
+        for wrong, code in (
+            ({"length": "for good"}, 400),
+            ({"length": "367d"}, 400),
+            ({"length": "0s"}, 400),
+            ({"reason": " "}, 400),
+            ({"reason": "a\nb"}, 400),
+            ({"seal": "0" * 64}, 403),
+        ):
+            assert client.post(f"{path}/snooze", data=form | wrong).status_code == code, wrong
+        assert client.post("/alerts/none/snooze", data=form).status_code == 400
+        assert client.get(f"{path}/snooze").headers["location"] == f"../{named()}#snoozed"
+        assert len(pages.snoozes.records) == 1
+        page = client.get(path).text
+        assert "This alert is snoozed until" in page
+        assert "&lt;script&gt;alert(1)" in page
+        assert "<script>alert" not in page
+        marked = re.findall(r'<tr id="a-([0-9a-f]{32})".*?</tr>', client.get("/alerts?snoozed=only").text, re.DOTALL)
+        assert marked == [named()]
+        assert named() not in client.get("/alerts?snoozed=without").text
+        every = client.get("/alerts").text
+        assert every.count("snoozed until 2026-02-05 12:00 UTC") == 1
+        assert "1 snoozed</a>" in every
+        rows = csv.DictReader(io.StringIO(client.get("/alerts.csv").text))
+        assert [row["alert_id"] for row in rows if row["snoozed_until"]] == [named()]
+        assert "1 snoozed</a>" in client.get("/rules").text
+        rule, entity = client.get("/rules/limit").text, client.get(f"{ENTITY}&last={DAY}").text
+        assert '<td data-title="group">ann</td>' in rule
+        assert "<script>alert" not in rule + entity
+        assert ", 1 snooze." in entity
+        assert entity.count("<option value=") == 1 + 6 + 2, "one group, by its alert"
+        end = {"seal": form["seal"], "snooze": record["snooze_id"], "reason": "is back"}
+        assert client.post("/rules/limit/unsnooze", data=end | {"reason": ""}).status_code == 400
+        assert client.post("/rules/limit/unsnooze", data=end).headers["location"] == "../limit#snoozed"
+        assert client.post("/rules/limit/unsnooze", data=end).status_code == 400, "it is over"
+        assert named() in client.get("/alerts?snoozed=only").text, "the alert's event was before the end"
+        assert "0 now or later, 1 before" in client.get("/rules/limit").text
+        about = {"field": "customer_id", "value": "ann", "alert": named()}
+        answer = client.post("/entity/snooze", data=form | about | {"since": "now"})
+        assert answer.headers["location"] == "../entity?field=customer_id&value=ann&first=&last=#snoozed"
+        assert client.post("/entity/snooze", data=form | about | {"do": "end"}).status_code == 303
+        assert [each["kind"] for each in pages.snoozes.records] == ["set", "ended", "set", "ended"]
+        assert client.post("/entity/snooze", data=form | about | {"do": "end"}).status_code == 400
+    with pages.stranger() as client:
+        assert client.post(f"{path}/snooze", data=form).status_code == 401
+
+
+def sealed(page: str) -> str:
+    """The seal of a page's forms."""
+    (seal,) = set(re.findall(r'name="seal" value="([0-9a-f]{64})"', page))
+    return str(seal)
+
+
 def test_who_may_only_look_has_no_form_and_sends_none(tmp_path: Path) -> None:
     """A seal that the server would make for nobody does not help."""
     nobody = Acting(None, "secret")
@@ -283,7 +369,10 @@ def test_who_may_only_look_has_no_form_and_sends_none(tmp_path: Path) -> None:
         answer = client.post(f"/alerts/{named()}/label", data={"label": "fraud", "seal": nobody.seal})
         assert answer.status_code == 403
         assert "Your role may look" in answer.text
-        assert pages.sent == []
+        snooze = {"do": "snooze", "length": "1d", "reason": "x", "seal": nobody.seal, "alert": named()}
+        for address in (f"/alerts/{named()}/snooze", "/entity/snooze", "/rules/limit/unsnooze"):
+            assert client.post(address, data=snooze).status_code == 403, address
+        assert pages.sent == pages.snoozes.records == []
 
 
 def test_seals_are_of_a_user_and_a_server() -> None:

@@ -80,12 +80,13 @@ def test_alerts_appear_as_they_arrive(tmp_path: Path, kafka_topics: TestTopics) 
 
 
 def test_an_alert_is_labelled_by_keyboard_and_says_so_at_once(tmp_path: Path, kafka_topics: TestTopics) -> None:
-    """From the topic, as the archive has not run; a later label overtakes it, and the list has the last one."""
+    """From the topic, as the archive has not run; a later label overtakes it, and the list has the last one. Likewise
+    its group is snoozed, and no longer, which the alert before that stays."""
     ground = small_lake(tmp_path)
     ground.alert()
     with looking(ground, kafka_topics.ensure()) as (page, address):
         page.goto(f"{address}/alerts/{named()}")
-        page.get_by_label("why (one line)").fill(HOSTILE)
+        page.locator("#said").get_by_label("why (one line)").fill(HOSTILE)
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         said = page.locator("#said li")
@@ -96,8 +97,17 @@ def test_an_alert_is_labelled_by_keyboard_and_says_so_at_once(tmp_path: Path, ka
         expect(said).to_have_count(2)
         expect(said.first).to_contain_text("legitimate by")
         expect(said.nth(1)).to_contain_text("overtaken")
+        snooze = page.locator("#snoozed")
+        for button, state in (("Snooze this group", "on"), ("End snooze", "ended")):
+            snooze.get_by_label("why (one line)").fill(HOSTILE)
+            snooze.locator("select[name=since]").select_option("alert")
+            snooze.get_by_role("button", name=button).click()
+            expect(snooze.locator("li .tag")).to_have_text(state)
+            expect(snooze.locator("li")).to_contain_text(HOSTILE)
+            expect(snooze).to_contain_text("This alert is snoozed until")
         page.goto(f"{address}/alerts")
         expect(page.locator("#alerts tr")).to_contain_text("legitimate")
+        expect(page.locator("#alerts tr")).to_contain_text("snoozed until")
 
 
 def test_the_stream_is_shown_as_by_the_status_and_read_again(tmp_path: Path, kafka_topics: TestTopics) -> None:

@@ -37,5 +37,6 @@ def environment(settings: Settings) -> dict[str, str]:
         "job_progress_topic",
         "late_events_topic",
         "labels_topic",
+        "snoozes_topic",
     ]
     return {f"NIGHTJAR_{name.upper()}": str(getattr(settings, name)) for name in names}

@@ -12,6 +12,8 @@ from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import load_settings
 from nightjar.contracts.record_type import Row
 from nightjar.contracts.rule_status import fold
+from nightjar.contracts.snoozes import SNOOZE, Snoozes
+from nightjar.contracts.snoozes import message as encoded
 from nightjar.operations.rule_publishing import Message
 from nightjar.operations.tables import now
 from nightjar.pages.acting import Acting
@@ -20,6 +22,7 @@ from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.rule_reader import Book, RuleReader
 from nightjar.pages.serving import LocalAccess
+from nightjar.pages.snoozes import SnoozeReader
 from nightjar.pages.stream_page import StreamReader
 from nightjar.pages.table_reader import TableReader
 from nightjar.rules.rulebook import Record, RuleBook
@@ -72,6 +75,21 @@ class RulesTopic:
 
 
 @dataclass
+class SnoozesTopic:
+    """Records of snoozes, in the place of their topic."""
+
+    records: list[Row] = field(default_factory=list)
+
+    def known(self) -> Snoozes:
+        """What they say, as it is read."""
+        return Snoozes(row for row in (SNOOZE.row(encoded(record)[1]) for record in self.records) if row is not None)
+
+    def send(self, records: Iterable[Row]) -> None:
+        """Arrive now."""
+        self.records += records
+
+
+@dataclass
 class Pages:
     """The pages over a lake, served on a port."""
 
@@ -82,6 +100,7 @@ class Pages:
     """Labels that were sent."""
     topic: TablesTopic
     rules: RulesTopic
+    snoozes: SnoozesTopic
 
     def stranger(self) -> httpx.Client:
         """Who has no token."""
@@ -110,7 +129,10 @@ def serving(
     """
     settings = load_settings(lake_dir=str(ground.root), bootstrap_servers="127.0.0.1:9", approvals=approvals)
     streams = streams or load_streams(settings.streams)
-    reader, access = LakeReader(backfill_config(settings, streams, spark=False)), LocalAccess()
+    snoozed = SnoozesTopic()
+    snoozes = SnoozeReader(snoozed.known, Snoozes, snoozed.send)
+    config = backfill_config(settings, streams, spark=False)
+    reader, access = LakeReader(config, snoozes=snoozes.known), LocalAccess()
     sent: list[Row] = []
     topic = topic or TablesTopic()
     tables = TableReader(streams, topic.since, topic.append)
@@ -122,6 +144,7 @@ def serving(
         lambda: StreamReader(settings, streams),
         lambda: tables,
         lambda: rules,
+        snoozes=lambda: snoozes,
         guard=access.guard,
         actor=access.actor if acting is None else Depends(lambda: acting),
         send=sent.append,
@@ -129,4 +152,4 @@ def serving(
     )
     access.protect(app)
     with served(app) as address:
-        yield Pages(ground, access, address, sent, topic, published)
+        yield Pages(ground, access, address, sent, topic, published, snoozed)

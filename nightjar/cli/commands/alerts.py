@@ -1,4 +1,5 @@
-"""`nightjar alerts`: shows alerts as they arrive, forwards them, sends messages of them, and says what they were."""
+"""`nightjar alerts`: shows alerts as they arrive, forwards them, sends messages of them, says what they were, and whom
+they need not interest for a time."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -6,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar.cli.commands import alert_labels, alert_notifications
+from nightjar.cli.commands import alert_labels, alert_notifications, alert_snoozes
 from nightjar.cli.context import Context
 from nightjar.rules.errors import SettingsError
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from nightjar.operations.alert_table import AlertTable
     from nightjar.operations.alert_topic import AlertTopic
 
-app = typer.Typer(name="alerts", help="Show, forward, send or label the job's alerts.", no_args_is_help=True)
+app = typer.Typer(name="alerts", help="Show, forward, send, label or snooze the job's alerts.", no_args_is_help=True)
 
 
 def register(main: typer.Typer) -> None:
@@ -22,6 +23,9 @@ def register(main: typer.Typer) -> None:
     app.command("label")(alert_labels.label_alert)
     app.command("import-labels")(alert_labels.import_labels)
     app.command("precision")(alert_labels.show_precision)
+    app.command("snooze")(alert_snoozes.snooze)
+    app.command("unsnooze")(alert_snoozes.unsnooze)
+    app.command("snoozes")(alert_snoozes.show_snoozes)
     app.command("notify")(alert_notifications.notify)
     app.command("undelivered")(alert_notifications.undelivered)
     main.add_typer(app)
