@@ -6,13 +6,16 @@ explained then.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, Phase, given, settings
 
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
 from tests.support.group_host import GroupHost
-from tests.support.histories import SECOND, declared
-from tests.support.random_runs import Batch, Published, Restart, Run, runs, script
+from tests.support.histories import SECOND, asking, declared
+from tests.support.random_cases import as_listed
+from tests.support.random_runs import Batch, Listed, Published, Restart, Run, runs, script
 from tests.support.reference import Event, Measure, Version
 from tests.support.run_agreement import RunAgreement
 
@@ -107,6 +110,39 @@ def test_of_two_events_of_an_id_the_one_that_a_shuffle_key_had_first_stays() -> 
     ]
     judged = agreeing(Run(stream, steps, primes=True))
     assert judged.counts["primed_shuffle_keys"] == 1
+
+
+def test_history_sees_the_changes_of_tables_that_had_arrived_when_it_did() -> None:
+    """Whatever was known when the stream read it: it is read again from the lake, which does not say that."""
+    stream = asking(of_places("10s"))
+    rule = twice_in_a_place(stream, 2, 30)
+    assert rule.version is not None
+    measures = {"n": replace(rule.version.measures["n"], where=lambda row: row["(who IN listed)"] is True)}
+    of_listed = rule.written["measures"]["n"] | {"where": "who IN listed"}
+    told = replace(
+        rule,
+        written=rule.written | {"when": "n >= 1", "measures": {"n": of_listed}},
+        version=replace(rule.version, measures=measures, when=lambda row: row["n"] >= 1),
+    )
+    # valid since before, and read with the event that had arrived earlier
+    change = Listed(0, BEGIN + 2 * SECOND, (["w1"], True, BEGIN, [None]))
+
+    def batch(seconds: int, *read: int, history: str = "") -> Batch:
+        at = BEGIN + seconds * SECOND
+        known = [change] if seconds >= 2 else []
+        events = [as_listed(stream, paid(n, BEGIN + n * SECOND), [each.change for each in known]) for n in read]
+        messages, changes = ([told], known) if seconds == 2 else ([], [])
+        return Batch(at, messages, events, at, again=False, history=history, changes=changes)
+
+    steps = [
+        *(Restart(0, stream.allowed_lateness), batch(0, 0), batch(2, 1, 2), batch(3, 3, history="export")),
+        *(batch(4, 4, history="export"), batch(5, 5, history="both")),
+        *(Restart(0, stream.allowed_lateness), batch(6, 6), batch(7, 7)),
+    ]
+    judged = agreeing(Run(stream, steps, primes=True))
+    assert judged.counts["primed_shuffle_keys"] == 1
+    assert judged.counts["alerts"] == 0
+    assert judged.counts["cause_reference_changed"] > 0
 
 
 def agreeing(run: Run) -> RunAgreement:

@@ -48,14 +48,21 @@ _CONTENT = (*_IDENTITY, "rule_state", "group", "measures", "severity", "text", "
 
 class Oracle:
     """Follows the bucket of one shuffle key. serves: whether the shuffle key serves the group-by of a version; unread:
-    its events that were read before it began.
+    its events that were read before it began; as_arrived: an event as it is seen that comes into the state otherwise
+    than by being read (S22.4).
 
     `complaints` of each batch are lines for people. overflown: rule id, version and measure wherever a value has been
     too large.
     """
 
-    def __init__(self, stream: Stream, serves: Callable[[Version], bool], unread: Iterable[Event] = ()) -> None:
-        self._stream, self._serves = stream, serves
+    def __init__(
+        self,
+        stream: Stream,
+        serves: Callable[[Version], bool],
+        unread: Iterable[Event] = (),
+        as_arrived: Callable[[Event], Event] = lambda event: event,
+    ) -> None:
+        self._stream, self._serves, self._as_arrived = stream, serves, as_arrived
         self._setting = Setting(stream.event_id, stream.event_time, None, stream.max_future_skew, stream.tiebreaker)
         self._clock = _NEVER
         self._passed = Passed(_NEVER, _NEVER)
@@ -171,7 +178,8 @@ class Oracle:
                     order = event["arrival"], self._read if is_missed else number - len(first)
                     late = is_missed or lateness > allowed_lateness
                     only = {"only": frozenset[Any]()} if is_folded else {}  # else it counts like any other
-                    self._rows.append({**event, "late": late, "order": order, "picks": {}, "in_time": False, **only})
+                    row = {**self._as_arrived(event), "late": late, "order": order, "picks": {}, "in_time": False}
+                    self._rows.append({**row, **only})
         self._rows.sort(key=lambda row: place_in_order(self._setting, row))
         self._past.sort(key=lambda row: place_in_order(self._setting, row))
         self._lacks_unread = False

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from hypothesis import strategies as st
 
 Logic = Callable[[dict[str, Any]], bool | None]
+_Call = tuple[str, Callable[[Any], Any]]
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,63 @@ def comparisons(name: str, kind: str) -> st.SearchStrategy[Predicate]:
     return st.just(Predicate(f"{name} IS NOT NULL", lambda row: row[name] is not None))
 
 
+def _half_away(value: Decimal) -> Decimal:
+    return value.quantize(Decimal(1), ROUND_HALF_UP)
+
+
+# Functions as SQL and as Python, by the kind of what they take: these pass them through every host, and what functions
+# are of which values is for tests/rules. DuckDB has the same after rules_in_sql.connect.
+_ROUNDING: tuple[_Call, ...] = (("FLOOR({})", math.floor), ("CEIL({})", math.ceil))
+_CALLS: dict[str, tuple[_Call, ...]] = {
+    "decimal": (*_ROUNDING, ("ABS({})", abs), ("ROUND({})", _half_away)),
+    "int64": (
+        ("GREATEST({}, 1)", lambda value: max(value, 1)),
+        ("LEAST({}, 1)", lambda value: min(value, 1)),
+        ("NULLIF({}, 1)", lambda value: None if value == 1 else value),
+    ),
+    "double": (*_ROUNDING, ("ABS({})", abs), ("SQRT(ABS({}))", lambda value: math.sqrt(abs(value)))),
+    "string": (
+        ("UPPER({})", str.upper),
+        ("SUBSTRING({}, 1, 1)", lambda value: value[:1]),
+        ("TRIM(CONCAT({}, ' '))", lambda value: value.strip(" ")),
+    ),
+}
+_LENGTH: _Call = ("LENGTH({})", len)
+_TESTS: tuple[_Call, ...] = (
+    ("STARTS_WITH({}, 'a')", lambda value: value.startswith("a")),
+    ("REGEXP_LIKE({}, '^[ab]$')", lambda value: value in ("a", "b")),
+    ("IP_IN(CONCAT('::', {}), '::a')", lambda value: value == "a" if value in ("", "a", "b") else None),
+)
+
+
+@functools.cache
+def _calls(name: str, kind: str) -> st.SearchStrategy[Predicate]:
+    """Comparisons of what a function makes of one field or measure; of strings also other conditions."""
+    if kind not in _CALLS:
+        filled = Predicate(f"COALESCE({name}, TRUE)", lambda row: row[name] is None or row[name])
+        return st.just(filled) if kind == "boolean" else comparisons(name, kind)
+    found = [_of_call(call, name, kind) for call in _CALLS[kind]]
+    if kind == "string":
+        tests = [_call(test, name) for test in _TESTS]
+        found += [_of_call(_LENGTH, name, "int64"), *(st.just(Predicate(sql, logic)) for sql, logic in tests)]
+    return st.one_of(found)
+
+
+def _of_call(call: _Call, name: str, kind: str) -> st.SearchStrategy[Predicate]:
+    sql, value = _call(call, name)
+
+    def as_called(compared: Predicate) -> Predicate:
+        # that of a column which has the function's value
+        return Predicate(f"{sql}{compared.sql.removeprefix(name)}", lambda row: compared.truth({name: value(row)}))
+
+    return comparisons(name, kind).map(as_called)
+
+
+def _call(call: _Call, name: str) -> tuple[str, Callable[[dict[str, Any]], Any]]:
+    template, function = call
+    return template.format(name), lambda row: None if row[name] is None else function(row[name])
+
+
 _COMPARABLE = [{"decimal"}, {"int64"}, {"decimal", "int64"}, {"double"}, {"string"}]
 # Amounts are small enough for an average of them to be the nearest double: equal ones are equal to their average.
 _TO_DOUBLE = ("amount", "double")
@@ -104,6 +163,8 @@ def predicates(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> Predicate
         others = [n for n, k in kinds if n != name and ({k, kind} in _COMPARABLE or (name, k) == _TO_DOUBLE)]
         if others and draw(st.integers(0, 3)) == 3:
             leaf = _compare_columns(name, draw(_SYMBOLS) if kind != "string" else "=", draw(st.sampled_from(others)))
+        elif draw(st.integers(0, 4)) == 4:
+            leaf = draw(_calls(name, kind))
         else:
             leaf = draw(comparisons(name, kind))
         if draw(st.integers(0, 3)) == 3:

@@ -150,6 +150,11 @@ class Run:
         """The rows of the table after all changes; None if there is none."""
         return rows_of(self.declared, ((each.arrival, each.change) for each in self.changes))
 
+    def as_arrived(self, event: Event) -> Event:
+        """An event of `declared` with what the table had at its time by the changes that had arrived when it did."""
+        changes = [each.change for each in self.changes if each.arrival <= event["arrival"]]
+        return as_listed(self.declared, event, changes)
+
     def true_events_of(self, stream: str) -> list[Event]:
         """The events of a stream with what the table had at each one's time, by all changes."""
         changes = [each.change for each in self.changes]
@@ -357,22 +362,20 @@ _NARROW, _WIDE = ("1s", "3s"), ("8s", "30s", "2m", "10m")
 
 
 @st.composite
-def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True, tables: bool = True) -> Run:
+def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True) -> Run:
     """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of streams of their own, or of
     this one alone.
 
-    keys: whether rules may group by other fields than entities. tables: whether they may ask a table.
+    keys: whether rules may group by other fields than entities.
     """
     beside = draw(_streams(ELSEWHERE)) if stream is None and draw(st.booleans()) else None
     stream = draw(_streams(THINGS)) if stream is None else stream
     restart = Restart(draw(_DELAYS), draw(_LATENESS), None, draw(_APPROVALS))
     if beside is not None and draw(st.integers(0, 5)) < 5:
         restart = replace(restart, elsewhere=draw(_LATENESS))
-    # not with what comes into the state otherwise, and sees what had arrived when it did (S22.4)
-    asks = tables and draw(st.integers(0, 2)) == 2
-    stream = asking(stream) if asks else stream
-    primes, keys = not asks and draw(st.booleans()), not asks and keys and draw(st.booleans())
-    world = _World(draw, stream, beside, keys=keys)
+    stream = asking(stream) if draw(st.integers(0, 2)) == 2 else stream
+    primes = draw(st.booleans())
+    world = _World(draw, stream, beside, keys=keys and draw(st.booleans()))
     steps: list[Restart | Batch] = [restart]
     at = 300 * SECOND
     for number in range(draw(st.integers(2, 14 if primes else 10))):

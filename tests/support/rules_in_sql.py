@@ -30,6 +30,14 @@ UNKNOWN = object()
 _SQUARABLE = 10**15
 _EXACT = 10**6
 _EARLIER = "ORDER BY the_nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+# What DuckDB lacks, or has with another meaning at NULL: as random predicates call it.
+_FUNCTIONS = (
+    "greatest(a, b) AS CASE WHEN a IS NULL OR b IS NULL THEN NULL WHEN a > b THEN a ELSE b END",
+    "least(a, b) AS CASE WHEN a IS NULL OR b IS NULL THEN NULL WHEN a < b THEN a ELSE b END",
+    "concat(a, b) AS a || b",
+    "regexp_like(a, b) AS regexp_matches(a, b)",
+    "ip_in(a, b) AS CASE WHEN a = b THEN TRUE WHEN a IN ('::', '::a', '::b') THEN FALSE END",
+)
 _DOUBLES = (Function.AVG, Function.STDDEV)
 
 
@@ -37,6 +45,8 @@ def connect() -> duckdb.DuckDBPyConnection:
     """A database of its own, on one thread."""
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("SET enable_progress_bar = false")  # it would stand among what is printed
+    for function in _FUNCTIONS:
+        connection.execute(f"CREATE MACRO {function}")
     return connection
 
 

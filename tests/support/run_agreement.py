@@ -22,7 +22,7 @@ from tests.support.explained import disagreements, lake_of
 from tests.support.histories import setting
 from tests.support.oracle import Oracle
 from tests.support.random_runs import ELSEWHERE, Answer, Answers, Batch, Restart, Run
-from tests.support.reference import Version, violations
+from tests.support.reference import Event, Version, violations
 from tests.support.stream_host import Emitted, StreamHost, lake_table
 
 
@@ -105,7 +105,8 @@ class RunAgreement:
             if begun[at : at + 1] != [times]:
                 key = host.buckets[at]
                 serves = partial(self._serves, key)
-                oracles[at : at + 1] = [Oracle(self._declared[key.stream], serves, host.unread(at))]
+                seen = self._run.as_arrived if key.stream == self._run.declared.name else _as_read
+                oracles[at : at + 1] = [Oracle(self._declared[key.stream], serves, host.unread(at), seen)]
                 begun[at : at + 1] = [times]
                 self.counts["begun_again"] += times > 1
 
@@ -223,6 +224,10 @@ class RunAgreement:
         config = lake_of(root, self._declared, events, self._records, self._host.answers)
         self.counts["explained"] += min(most, len({record["alert_id"] for record in self._records}))
         yield from disagreements(config, self._records, most)
+
+
+def _as_read(event: Event) -> Event:
+    return event
 
 
 def _fold(fold: Fold) -> tuple[Any, ...]:

@@ -1,9 +1,10 @@
 """Purpose: random runs on the real job: Kafka with several partitions, Spark, Delta and a night.
 
-How it works: many runs share two streams, each with an owner's field that its rules ask for and marks on its ids. Their
-records are sent in the order of arrival, some partitions behind the others, while the job is started again with other
-settings, ended or crashed, behind or down. Then a night is passed. What it cannot see is which batch the job made of
-what, and what it may therefore say at a step: tests/support/run_agreement.py holds the operator against that.
+How it works: many runs share two streams, each with an owner's field that its rules ask for and marks on its ids and
+its table. Their records are sent in the order of arrival, some partitions behind the others, while the job is started
+again with other settings, ended or crashed, behind or down. Then a night is passed. What it cannot see is which batch
+the job made of what, and what it may therefore say at a step: tests/support/run_agreement.py holds the operator against
+that.
 
 What it checks: rules are answered as `Answers` says; nobody says a revision twice with another content; the night finds
 a cause for every difference; with its corrections the alerts of each run are its truth, by the reference; and
@@ -14,8 +15,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -40,13 +42,13 @@ from nightjar.lake import stream_state
 from nightjar.lake.scanning import parquet
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds
-from nightjar.rules.types import STRING
+from nightjar.rules.types import STRING, FieldType
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.explained import Corrections, disagreements
-from tests.support.histories import SECOND, declared, setting
+from tests.support.histories import SECOND, TABLE, declared, setting
 from tests.support.job_host import CaseRun
-from tests.support.random_cases import event_json
-from tests.support.random_runs import Answer, Answers, Published, Restart, Run, runs
+from tests.support.random_cases import change_json, event_json
+from tests.support.random_runs import Answer, Answers, Listed, Published, Restart, Run, runs
 from tests.support.reference import IN_THE_END, LONG_AGO, Event, Version, is_due, violations
 from tests.support.together import marked_names
 from tests.support.topics import in_folders_of_its_own
@@ -73,12 +75,16 @@ SHARED = declared(
 
 @dataclass
 class _Marked:
-    """A run on one of the streams, whose rules and ids begin with its mark. events: in the order of arrival."""
+    """A run on one of the streams, whose rules, ids and table begin with its mark. events: in the order of arrival;
+    true_events: with what the table had by all changes."""
 
     mark: str
     stream: str
     messages: list[Published]
     events: list[Event]
+    true_events: list[Event]
+    changes: list[Listed]
+    tables: Mapping[str, FieldType]
 
 
 @dataclass
@@ -104,8 +110,10 @@ class RunsOnJob:
         names = (SHARED.name, OTHERS)
         self._marked = [_marked(run, f"r{number}_", names[number % 2]) for number, run in enumerate(self.runs)]
         fields = MappingProxyType({**SHARED.fields, OWNER: STRING})
+        tables = MappingProxyType({name: kind for of in self._marked for name, kind in of.tables.items()})
         self._streams = {
-            name: replace(SHARED, name=name, fields=fields, topic=f"{self.topic}-{name}") for name in names
+            name: replace(SHARED, name=name, fields=fields, tables=tables, topic=f"{self.topic}-{name}")
+            for name in names
         }
         self._rng = random.Random(self.seed)  # noqa: S311  nothing secret
         self._how = random.Random(self.seed)  # noqa: S311
@@ -122,7 +130,14 @@ class RunsOnJob:
         events = sorted(
             ((of.stream, e) for of in self._marked for e in of.events), key=lambda sent: int(sent[1]["arrival"])
         )
-        arrivals = sorted({message.arrival for message in messages} | {event["arrival"] for _, event in events})
+        changes = sorted(
+            ((of.mark, each) for of in self._marked for each in of.changes), key=lambda sent: sent[1].arrival
+        )
+        arrivals = sorted(
+            {message.arrival for message in messages}
+            | {listed.arrival for _, listed in changes}
+            | {event["arrival"] for _, event in events}
+        )
         edges = [arrivals[len(arrivals) * number // self.phases] for number in range(1, self.phases)] + [
             arrivals[-1] + 1
         ]
@@ -141,6 +156,8 @@ class RunsOnJob:
                     if begin <= event["arrival"] < end:
                         waiting[name, event["partition"]].append(event)
                 of_phase = [message for message in messages if begin <= message.arrival < end]
+                # what arrived before an event is there before it
+                self._change([(mark, each) for mark, each in changes if begin <= each.arrival < end])
                 begin = end
                 # what a job that runs had answered before an event came is stamped before that event
                 rules_first = rng.random() < 0.5 or not down
@@ -190,6 +207,14 @@ class RunsOnJob:
         self._unanswered += messages
         self._published += len(messages)
 
+    def _change(self, changes: list[tuple[str, Listed]]) -> None:
+        """Change the runs' tables."""
+        topic = self.settings.tables_topic
+        for mark, listed in changes:
+            written = change_json(listed.change) | {"table": mark + TABLE}
+            stamp = listed.arrival // 1000
+            self._producer.send(topic, json_text(written).encode(), timestamp_ms=stamp).get(60)
+
     def _send(self, name: str, partition: int, events: list[Event]) -> None:
         stream = self._streams[name]
         sent = [
@@ -223,6 +248,7 @@ class RunsOnJob:
         self.counts.update(
             runs=len(self._marked),
             events=sum(len(of.events) for of in self._marked),
+            changes=sum(len(of.changes) for of in self._marked),
             answers=len(answers),
             alerts=len(by_revision),
             corrections=len(corrections),
@@ -260,8 +286,8 @@ class RunsOnJob:
         stream = self._streams[of.stream]
         truly = setting(stream, truth=True)
         of_key = {(version.rule_id, version.version): version for version in versions}
-        truth = violations(truly, versions, of.events, IN_THE_END)
-        first = {event[stream.event_id]: event for event in reversed(of.events)}
+        truth = violations(truly, versions, of.true_events, IN_THE_END)
+        first = {event[stream.event_id]: event for event in reversed(of.true_events)}
         try:
             latest = final(records).values()
         except AssertionError as wrong:
@@ -294,7 +320,7 @@ def drawn(number: int, count: int, *, keys: bool = False) -> list[Run]:
     @settings(
         max_examples=count, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck]
     )
-    @given(runs(SHARED, keys=keys, tables=False))
+    @given(runs(SHARED, keys=keys))
     def draw(run: Run) -> None:
         if run.events:
             found.append(run)
@@ -311,14 +337,21 @@ def with_topics_of_its_own(settings: Settings, mark: str, folder: Path) -> Setti
 
 
 def _marked(run: Run, mark: str, stream: str) -> _Marked:
-    events = [{**event, "id": mark + event["id"], OWNER: mark} for event in run.events]
+    own = run.declared
+    events, true_events = (
+        [{**event, "id": mark + event["id"], OWNER: mark} for event in of]
+        for of in (run.events, run.true_events_of(own.name))
+    )
+    tables = {mark + name: kind for name, kind in own.tables.items()}
     messages = [message for step in run.steps if not isinstance(step, Restart) for message in step.messages]
-    return _Marked(mark, stream, [_owned(message, mark, stream) for message in messages], events)
+    owned = [_owned(message, mark, stream) for message in messages]
+    return _Marked(mark, stream, owned, events, true_events, run.changes, tables)
 
 
 def _owned(message: Published, mark: str, stream: str) -> Published:
     """The message of one run among others: its rules are about events of the run alone, and name rules of the run."""
-    written, version = dict(message.written), message.version
+    named = re.sub(rf"\b{TABLE}\b", mark + TABLE, json.dumps(message.written))
+    written, version = json.loads(named), message.version
     if written.get("stream") == SHARED.name:
         written["stream"] = stream
     name = "rule" if "control" in written else "id"

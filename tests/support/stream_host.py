@@ -96,6 +96,10 @@ class _Follower:
         changes = ChangeReader(run.declared.tables)
         self._rows.add(changes.read(map(_of_topic, run.changes)), len(run.changes))
 
+    def end(self) -> int:
+        """See streaming.buckets.table_follower."""
+        return self._rows.position
+
     def up_to(self, position: int) -> TableRows:
         """See streaming.buckets.table_follower."""
         assert position <= self._rows.position
