@@ -8,7 +8,7 @@ approved them. *Trigger* opens a form: paste the rules, name the days and the re
 | --- | --- | --- |
 | form | checks the rules and the other values of the form | **a value of the form**: the log lists all that are wrong |
 | backtest | `nightjar backtest` with the drafts | no events on these days; Spark |
-| approve | shows figures and changed lines, and waits for a person | nobody answers within a week |
+| approve | shows figures and changed lines, and waits for a person if the form says so | nobody answers within a week |
 | publish | publishes and approves, by the names of both | the job rejects a rule or is down; both are one person |
 
 ### What to do
@@ -56,6 +56,13 @@ with DAG(
             description="A measure or field that `when` compares with a number: the report then shows how many alerts "
             "other numbers give.",
         ),
+        submission.PUBLISH: Param(
+            default=True,
+            type="boolean",
+            title="Ask for approval",
+            description="Whether somebody is asked to approve, and the rules are published then. Otherwise the run "
+            "ends with the backtest.",
+        ),
         "reason": Param(
             type="string", minLength=1, maxLength=500, title="Reason", description="Stored with the published versions."
         ),
@@ -86,7 +93,8 @@ with DAG(
                 )
             },
             response_timeout=timedelta(days=7),
-            doc_md="Waits for a person. **Fails** if nobody answers within seven days: start another run.",
+            doc_md="Waits for a person, if the form says so. **Fails** if nobody answers within seven days: start "
+            "another run.",
         ),
         PublishRules(
             task_id="publish",

@@ -17,18 +17,21 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 _DAG = "nightly_backfill"
+_BACKTEST_DAG = "rule_backtest"
 _PREFIX = "/nightjar"
 
 
 @cache
 def _application() -> FastAPI:
     """The pages, of the settings that Airflow was started with."""
+    from nightjar.airflow.dag_runs import DagRuns
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.labelling import send_labels
     from nightjar.operations.unarchived import OnKafka
     from nightjar.pages.acting import Acting
     from nightjar.pages.application import application
+    from nightjar.pages.backtests import AirflowBacktests
     from nightjar.pages.lake_reader import LakeReader
     from nightjar.pages.live import LiveAlerts
     from nightjar.pages.rule_reader import RuleReader
@@ -43,6 +46,7 @@ def _application() -> FastAPI:
     snoozes = SnoozeReader.on_kafka(settings, config.lake.root)
     reader = LakeReader(config, lambda: OnKafka(settings), snoozes.known)
     live, stream = LiveAlerts(settings, streams, snoozes.known), StreamReader(settings, streams)
+    backtests = AirflowBacktests(DagRuns(_BACKTEST_DAG), settings.data_dir)
     tables, rules = TableReader.on_kafka(settings, streams), RuleReader.on_kafka(settings, streams)
     return application(
         lambda: reader,
@@ -51,6 +55,7 @@ def _application() -> FastAPI:
         lambda: tables,
         lambda: rules,
         snoozes=lambda: snoozes,
+        backtests=lambda: backtests,
         guard=reader_of(_DAG),
         actor=actor_of(_DAG, Acting),
         send=lambda label: send_labels(settings, [label]),

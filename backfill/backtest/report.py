@@ -21,8 +21,9 @@ _SHOWN = 5
 
 
 def as_mapping(found: BacktestResult) -> dict[str, Any]:
-    """One rule's result for JSON: the members of `BacktestResult`, with precision and recall."""
+    """One rule's result for JSON: the members of `BacktestResult`, with its `thresholds`, precision and recall."""
     mapping = {"rule_id": found.rule_id, **asdict(found), "rule": rule_to_mapping(found.rule)}
+    mapping["thresholds"] = [asdict(point) for point in found.thresholds]
     if found.live is not None:
         mapping["live"] = rule_to_mapping(found.live.rule)
     if found.quality is not None:

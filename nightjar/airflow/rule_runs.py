@@ -8,10 +8,7 @@ run, and the approval by the name of whoever answered.
 What it does not do: authenticate anybody. Both names are those that Airflow has authenticated.
 """
 
-import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -28,6 +25,7 @@ from nightjar.configuration.settings import Settings, load_settings
 from nightjar.contracts.rule_messages import approval_message, rule_message
 from nightjar.contracts.rule_status import ShownStatus
 from nightjar.kafka import rule_topics
+from nightjar.operations.backtest_run import REPORT, run_backtest
 from nightjar.rules.approval import same_person
 from nightjar.rules.documents import MAX_BYTES
 from nightjar.rules.errors import printable
@@ -106,56 +104,28 @@ def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], c
     folder: where the drafts and the report are left, under the run's name. cleanup: ends the command when it is closed.
 
     Raises:
-        SubmissionError: the command failed; its log has the reason.
+        BacktestError: the command failed; its log has the reason.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    drafts, report, figures = folder / "rules.yaml", folder / "report.html", folder / "figures.jsonl"
-    drafts.write_text(request.text, encoding="utf-8")
     settings = load_settings()
     streams = load_streams(settings.streams)
     rules = parse_rules(request.text, streams, where="rules")
-    command = [
-        sys.executable,
-        "-m",
-        "nightjar",
-        "backtest",
-        "--rules",
-        str(drafts),
-        "--from",
-        request.first.isoformat(),
-        "--to",
-        request.last.isoformat(),
-        "--html",
-        str(report),
-        "--json",
-        "--reason",
-        request.reason,
-    ]
-    if request.threshold is not None:
-        command += ["--threshold", request.threshold]
-    last = ""
-    with figures.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)
-        cleanup.callback(_end, process)
-        assert process.stderr is not None  # noqa: S101  it is a pipe
-        for line in process.stderr:
-            last = printable(line.decode(errors="replace").rstrip("\n"))
-            log(last)
-    if process.wait() != 0:
-        raise SubmissionError(f"the backtest failed: {last}", where=str(drafts), remedy="The log has the reason")
-    found = [json.loads(line) for line in figures.read_text(encoding="utf-8").splitlines()]
+    found = run_backtest(
+        folder,
+        request.text,
+        rules,
+        (request.first, request.last),
+        threshold=request.threshold,
+        reason=request.reason,
+        lake=settings.lake,
+        log=log,
+        cleanup=cleanup,
+    )
     address = backtest_address(folder.name)
-    shown = f"[Report with plots and examples]({address})" if address else f"Report: {_code(str(report))}"
+    shown = f"[Report with plots and examples]({address})" if address else f"Report: {_code(str(folder / REPORT))}"
     details = [f"Reason: {_code(request.reason)}", shown]
     book, _ = rule_topics.expected_book(settings, streams)
     past = past_effects(settings, streams, rules, book)
     return "\n\n".join([*past, _table(found), *_changes(book, rules), *details])
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        process.terminate()
-        process.wait()
 
 
 def _table(found: list[dict[str, Any]]) -> str:

@@ -5,9 +5,10 @@ from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
 
 from nightjar.airflow.reporting import reported
-from nightjar.airflow.submission import APPROVAL_REASON, BACKTESTS, run_folder
+from nightjar.airflow.submission import APPROVAL_REASON, BACKTESTS, PUBLISH, run_folder
 from nightjar.airflow.task_log import follow
 
 
@@ -49,7 +50,16 @@ class BacktestRules(BaseOperator):
 
 
 class ApproveRules(ApprovalOperator):
-    """Asks a person whether the rules may be published, and for the reason; asks again if an answer has none."""
+    """Asks a person whether the rules may be published, and for the reason; asks again if an answer has none.
+
+    Skips itself, and with it publishing, where the form says that the run is a backtest only.
+    """
+
+    def execute(self, context: Any) -> Any:
+        """Ask."""
+        if not context["params"].get(PUBLISH, True):
+            raise AirflowSkipException("the form asks for a backtest only")
+        return super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
         """Take the answer."""

@@ -32,6 +32,9 @@ LAKE_POOL = "nightjar_lake"
 # fills in that form's values.
 APPROVAL_REASON = "approval_reason"
 
+# The value of the form of `rule_backtest` that says whether anybody is asked to approve.
+PUBLISH = "publish"
+
 # The folder, in `data_dir`, of the backtests' drafts and reports, a folder for each run.
 BACKTESTS = "backtests"
 

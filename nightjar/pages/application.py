@@ -29,6 +29,7 @@ from nightjar.kafka.clients import KafkaError
 from nightjar.lake.config import LakeError
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting
+from nightjar.pages.backtests import Backtests, add_backtests
 from nightjar.pages.editor import add_editor
 from nightjar.pages.entities import add_entities
 from nightjar.pages.labels import Send, add_labels
@@ -93,6 +94,7 @@ def application(
     rules: Callable[[], RuleReader],
     *,
     snoozes: Callable[[], SnoozeReader],
+    backtests: Callable[[], Backtests],
     guard: Any,
     actor: Any,
     send: Send,
@@ -101,7 +103,7 @@ def application(
 ) -> FastAPI:
     """The application.
 
-    reader, live, stream, tables, rules, snoozes: made when a page first needs them. guard: a dependency
+    reader, live, stream, tables, rules, snoozes, backtests: made when a page first needs them. guard: a dependency
     (fastapi.Depends) of every page with data, which raises HTTPException for who may not see it. actor: a dependency
     that returns the request's Acting. send: puts a label on its topic. links: addresses outside of it, by their texts.
     login: where who is not logged in logs in, to come back to the page of the request.
@@ -115,7 +117,8 @@ def application(
     add_entities(app, rendering, reader, tables, guard=guard, actor=actor)
     add_tables(app, rendering, reader, tables, guard=guard, actor=actor)
     add_rules(app, rendering, reader, rules, guard=guard, actor=actor)
-    add_editor(app, rendering, reader, rules, guard=guard, actor=actor)
+    add_editor(app, rendering, reader, rules, backtests=backtests, guard=guard, actor=actor)
+    add_backtests(app, rendering, backtests, guard=guard, actor=actor)
 
     @app.exception_handler(NightjarError)
     def wrong(request: Request, problem: NightjarError) -> HTMLResponse:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from math import log10
 from typing import Any
 
 import polars as pl
@@ -236,3 +237,63 @@ class Axis:
         width = step // timedelta(microseconds=1)
         first = -(-self._begin // width) * width
         return [Tick(self.x(at), from_microseconds(at)) for at in range(first, self._end + 1, width)]
+
+
+@dataclass(frozen=True)
+class ThresholdFigure:
+    """Alerts a day by threshold. points: x, y and what is said of each; current: x of the rule's own threshold.
+
+    line: the points as a polyline has them; ticks: x and a threshold; most: the alerts a day on top; is_scaled: whether
+    the axis of alerts is logarithmic.
+    """
+
+    points: list[tuple[float, float, str]]
+    line: str
+    current: float
+    ticks: list[tuple[float, str]]
+    most: str
+    is_scaled: bool
+
+
+# The height of a figure of thresholds, and the ratio of the most to the fewest from which an axis is logarithmic.
+THRESHOLDS_HIGH, _DECADES = 220.0, 100.0
+# Ticks that are nearer to each other would overlap.
+_APART = 120.0
+
+
+def threshold_figure(curve: Mapping[str, Any] | None, days: int) -> ThresholdFigure | None:
+    """The curve of a backtest, as its JSON has it; None where there is nothing to draw. days: of the backtest."""
+    if curve is None or not (points := [point for point in curve["points"] if point["alerts"]]):
+        return None
+    current = float(curve["current"])
+    across = _Scale([*(float(point["threshold"]) for point in points), current], WIDTH, margin=3 * _MARGIN)
+    upward = _Scale([point["alerts"] / days for point in points], THRESHOLDS_HIGH, margin=_MARGIN, from_zero=True)
+    places = []
+    for point in sorted(points, key=lambda each: each["threshold"]):
+        found = "" if point["found"] is None else f", {point['found']:,} of them labelled as fraud"
+        said = f"{curve['name']} {curve['operator']} {point['threshold']:,.6g}: {point['alerts']:,} alerts{found}"
+        y = THRESHOLDS_HIGH - upward.at(point["alerts"] / days)
+        places.append((round(across.at(point["threshold"]), 1), round(y, 1), said))
+    own = round(across.at(current), 1)
+    ends = [(round(across.at(value), 1), f"{value:,.6g}") for value in (across.least, across.most)]
+    ticks = [(own, f"{current:,.6g}"), *(end for end in ends if abs(end[0] - own) > _APART)]
+    line = " ".join(f"{x},{y}" for x, y, _ in places)
+    return ThresholdFigure(places, line, own, ticks, f"{upward.most:,.4g}", upward.is_log)
+
+
+class _Scale:
+    """Numbers on a length: linear, or logarithmic where they span several orders of magnitude."""
+
+    def __init__(self, values: Sequence[float], length: float, *, margin: float, from_zero: bool = False) -> None:
+        self.least, self.most = min(values), max(values)
+        self.is_log = self.least > 0 and self.most / self.least >= _DECADES
+        self._begin = 0.0 if from_zero and not self.is_log else self.least
+        self._length, self._margin = length, margin
+
+    def at(self, value: float) -> float:
+        """The place of a number."""
+        low, high, number = self._begin, self.most, float(value)
+        if self.is_log:
+            low, high, number = log10(low), log10(high), log10(number)
+        inner = self._length - 2 * self._margin
+        return self._margin + (inner * (number - low) / (high - low) if high > low else inner / 2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -23,7 +24,9 @@ from nightjar.operations.retention import Estimate
 from nightjar.operations.rule_check import check_text
 from nightjar.operations.rule_publishing import in_force
 from nightjar.pages.acting import Acting, acted, reason_of, version_of
+from nightjar.pages.backtests import Backtests, asked_of
 from nightjar.pages.bounded import Bounded
+from nightjar.pages.entity_reader import newest_event_day
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.rule_pages import versions_of
@@ -45,6 +48,8 @@ _TOO_LONG = "The rules are too long for a page: `nightjar rules check` takes the
 _CHECKS, _CHECK_SECONDS = 2, 15.0
 # How long somebody waits for a trial, seconds: the first one of an installation may have the engine compiled.
 _TRIAL_SECONDS = 50.0
+# Days of a backtest where nobody gives others.
+_BACKTEST_DAYS = 7
 # Of each rule, beside the count.
 _EXAMPLES = 10
 
@@ -94,18 +99,27 @@ class Findings:
 
 @dataclass(frozen=True)
 class Edited:
-    """What somebody writes. rule_id: whose page it is, empty on that of a new rule; seen: its newest version then."""
+    """What somebody writes. rule_id: whose page it is, empty on that of a new rule; seen: its newest version then;
+    first, last, threshold: of a backtest."""
 
     text: str
     rule_id: str = ""
     seen: int = 0
     reason: str = ""
+    first: str = ""
+    last: str = ""
+    threshold: str = ""
 
     @classmethod
     def of(cls, form: dict[str, str]) -> Edited:
         """What a form has."""
         text = form.get("text", "").replace("\r\n", "\n")
-        return cls(text, form.get("rule", ""), version_of(form, "seen") or 0, form.get("reason", ""))
+        days = {name: form.get(name, "") for name in ("first", "last", "threshold")}
+        return cls(text, form.get("rule", ""), version_of(form, "seen") or 0, form.get("reason", ""), **days)
+
+    def with_days(self, last: date) -> Edited:
+        """The same, for a backtest of the days up to this one."""
+        return replace(self, first=f"{last - timedelta(days=_BACKTEST_DAYS - 1)}", last=f"{last}")
 
 
 def add_editor(
@@ -114,11 +128,15 @@ def add_editor(
     reader: Callable[[], LakeReader],
     rules: Callable[[], RuleReader],
     *,
+    backtests: Callable[[], Backtests],
     guard: Any,
     actor: Any,
 ) -> None:
     """Add the pages, and the address that takes their form."""
     checks, trials = Bounded(_CHECKS, _CHECK_SECONDS), Bounded(1, _TRIAL_SECONDS)
+
+    def dated(edited: Edited) -> Edited:
+        return edited.with_days(newest_event_day(reader(), rules().streams.values()))
 
     async def found_in(text: str) -> Findings:
         return await checks.run(lambda: findings(text, rules(), reader()))
@@ -155,13 +173,13 @@ def add_editor(
     @app.get("/edit", dependencies=[guard])
     async def new(request: Request, asked: Annotated[AskedRule, Query()], acting: Acting = actor) -> HTMLResponse:
         acting.refuse_onlookers()
-        edited = Edited(asked.text or await run_in_threadpool(lambda: example(rules().streams)))
+        edited = await run_in_threadpool(lambda: dated(Edited(asked.text or example(rules().streams))))
         return page(request, acting, edited, await found_in(edited.text))
 
     @app.get("/rules/{rule_id}/edit", dependencies=[guard])
     async def edit(request: Request, rule_id: str, version: int | None = None, acting: Acting = actor) -> HTMLResponse:
         acting.refuse_onlookers()
-        edited = await run_in_threadpool(lambda: _written(rule_id, version, rules(), reader()))
+        edited = await run_in_threadpool(lambda: dated(_written(rule_id, version, rules(), reader())))
         return page(request, acting, edited, await found_in(edited.text))
 
     @app.post("/edit", dependencies=[guard])
@@ -174,10 +192,27 @@ def add_editor(
         match form.get("act"):
             case "try":
                 return page(request, acting, edited, found, came=await tried_on(found))
+            case "backtest" if not found.errors:
+                return await backtest(request, acting, edited, found, form)
             case "publish" if not found.errors:
                 return await publish(request, acting, edited, found, who)
             case _:
                 return page(request, acting, edited, found)
+
+    async def backtest(
+        request: Request, acting: Acting, edited: Edited, found: Findings, form: dict[str, str]
+    ) -> Response:
+        """Start one, and lead to its page; the text is shown again where that cannot be."""
+        try:
+            asked = asked_of(form, edited.text, [change.rule for change in found.changes], rules().streams)
+            run = await backtests().start(request, asked)
+        except NightjarError as refusal:
+            return page(request, acting, edited, replace(found, refusal=str(refusal)), code=400)
+        except HTTPException as refusal:
+            why = str(refusal.detail).removesuffix(".")
+            return page(request, acting, edited, replace(found, refusal=why), code=refusal.status_code)
+        there = f"backtests/{quote(run, safe='')}"
+        return RedirectResponse(there, status.HTTP_303_SEE_OTHER, headers=HEADERS)
 
     async def publish(request: Request, acting: Acting, edited: Edited, found: Findings, who: str) -> Response:
         """Send the version, and lead to the page of its rule; the text is shown again where that cannot be."""

@@ -7,7 +7,7 @@ What it does not do: show values of sensitive fields, or look for one: such a fi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -75,7 +75,7 @@ def entity(lake: LakeReader, name: str, value: str, first: date | None, last: da
     if not shown:
         remedy = "`nightjar explain --reveal` shows the values of an alert"
         raise SettingsError("is sensitive, so nobody is shown by it", where=name, remedy=remedy)
-    last = last or _newest(lake, shown)
+    last = last or newest_event_day(lake, shown)
     first = first or last - timedelta(days=ENTITY_DAYS - 1)
     named = {stream.name for stream in shown}
     mine = (pl.col("group").str.json_path_match(f"$['{name}']") == value) & pl.col("stream").is_in(named)
@@ -96,7 +96,7 @@ def entity(lake: LakeReader, name: str, value: str, first: date | None, last: da
     return Entity(first, last, sorted(named), entries, left_out)
 
 
-def _newest(lake: LakeReader, streams: list[Stream]) -> date:
+def newest_event_day(lake: LakeReader, streams: Iterable[Stream]) -> date:
     """The date of the newest event of the streams, of whomever."""
     tables = [(events_table(stream), stream.event_time) for stream in streams]
     spans = [

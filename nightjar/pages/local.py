@@ -11,6 +11,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.operations.labelling import send_labels
 from nightjar.operations.unarchived import OnKafka
 from nightjar.pages.application import application
+from nightjar.pages.backtests import LocalBacktests
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.rule_reader import RuleReader
@@ -29,6 +30,7 @@ def local_pages(settings: Settings, streams: Mapping[str, Stream]) -> tuple[Fast
     reader = LakeReader(config, lambda: OnKafka(settings), snoozes.known)
     live = LiveAlerts(settings, streams, snoozes.known)
     stream, access = StreamReader(settings, streams), LocalAccess()
+    backtests = LocalBacktests(settings)
     tables, rules = TableReader.on_kafka(settings, streams), RuleReader.on_kafka(settings, streams)
     app = application(
         lambda: reader,
@@ -37,6 +39,7 @@ def local_pages(settings: Settings, streams: Mapping[str, Stream]) -> tuple[Fast
         lambda: tables,
         lambda: rules,
         snoozes=lambda: snoozes,
+        backtests=lambda: backtests,
         guard=access.guard,
         actor=access.actor,
         send=lambda label: send_labels(settings, [label]),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -178,6 +178,31 @@ def await_asked_again(airflow: LocalAirflow, client: AirflowClient, run: str) ->
         time.sleep(0.5)
 
 
+def tried_in_the_pages(airflow: LocalAirflow) -> str:
+    """Bob tries a rule from the page that writes it, as himself; the run, once its page has the figures."""
+    bob, text = (
+        session_of(airflow, "bob"),
+        {"text": RULE, "first": "2026-01-05", "last": "2026-01-05", "act": "backtest"},
+    )
+    (seal,) = set(re.findall(r'name="seal" value="([0-9a-f]{64})"', bob.get("/nightjar/edit").text))
+    assert session_of(airflow, "vic").post("/nightjar/edit", data=text | {"seal": seal}).status_code == 403
+    answer = bob.post("/nightjar/edit", data=text | {"seal": seal})
+    assert answer.status_code == 303, answer.text
+    deadline, path = time.monotonic() + 240, answer.headers["location"]
+    while "It has ended." not in (page := bob.get(f"/nightjar/{path}").text):
+        airflow.check()
+        assert "It failed." not in page
+        assert time.monotonic() < deadline, page
+        time.sleep(1)
+    assert "5, 5.0 a day, of 2 groups" in page
+    assert "by the number in amount &gt;= …; now 15" in page
+    assert "<h1>Backtest</h1>" in bob.get(f"/nightjar/{path}/report").text
+    assert bob.get("/nightjar/backtests/none").status_code == 404
+    run = unquote(path.removeprefix("backtests/"))
+    assert airflow.client._ask("GET", f"dags/{DAG}/dagRuns/{quote(run)}")["triggering_user_name"] == "bob"
+    return run
+
+
 def test_a_version_that_applies_to_the_past_is_shown_as_such(tmp_path: Path) -> None:
     """With the alerts that it adds and retracts; with approvals it applies from the approval on, and changes none."""
     streams = load_streams()
@@ -211,7 +236,7 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
     settings = own.settings.model_copy(update={"approvals": 1, "data_dir": tmp_path / "data", "airflow_port": 0})
     environment = {
         "NIGHTJAR_SETTINGS": str(path),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,bob:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,bob:admin,vic:viewer",
     }
     with answering(own, settings), LocalAirflow(settings, environment=environment, schedule=False) as airflow:
         scheduler_log = tmp_path / "data" / "airflow" / "scheduler.log"
@@ -239,6 +264,10 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         for other in ("%2e%2e", "manual__2026"):
             assert reader.get(f"/data-docs/backtests/{other}").status_code == 404
         assert rule_topics.rule_book(own.settings, own.streams).every == []
+
+        tried = tried_in_the_pages(airflow)
+        assert awaited(airflow, ann, tried, "publish", {"skipped", "failed", "success"}) == "skipped"
+        assert session_of(airflow, "vic").get(f"/nightjar/backtests/{quote(tried, safe='')}").status_code == 200
 
         assert asked["params"][APPROVAL_REASON]["value"] == "", "the author's reason is not the approver's"
 

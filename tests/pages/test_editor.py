@@ -2,7 +2,9 @@
 
 import html
 import json
+import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,18 +14,24 @@ from unittest.mock import patch
 from urllib.parse import urlencode
 
 import httpx
+import polars as pl
 import pytest
 from playwright.sync_api import expect
 
+from nightjar.backfill.backtest.comparison import Curve, Point, Quality
+from nightjar.backfill.backtest.report import as_mapping, write_report
 from nightjar.kafka.clients import KafkaError
+from nightjar.lake.tables import LABELS
 from nightjar.pages.acting import Acting
 from nightjar.pages.editor import LONGEST, example
 from nightjar.rules.display import yaml_text
 from nightjar.rules.errors import RuleError
 from nightjar.rules.model import parse_rule, parse_rules
 from nightjar.rules.streams import load_streams
+from tests.nightjar.test_backtest_report import FOUND as RESULT
 from tests.support.browser import barriers, chromium, needs_chromium
-from tests.support.explained_lake import LIMIT, Ground, small_lake
+from tests.support.explained_lake import DAY, LIMIT, Ground, small_lake
+from tests.support.payments import NOON, fill
 from tests.support.served_pages import Pages, RulesTopic, serving
 
 HOSTILE = "<script>alert(1)</script>&\"'"
@@ -79,6 +87,66 @@ def test_a_published_rule_is_edited_and_the_changes_are_shown(pages: Pages) -> N
     assert 'href="../rules/limit/edit"' in pages.get("/rules/limit")
     assert 'href="./edit"' in pages.get("/rules")
     assert "Rule other was never published" in pages.get("/rules/other/edit", 404)
+
+
+def test_a_backtest_is_started_and_says_how_it_ended(pages: Pages, tmp_path: Path) -> None:
+    """The command's own words where it fails; one at a time; who may only look starts none."""
+    for form, why in (
+        ({"first": "", "last": ""}, "Give the first and the last one"),
+        ({"first": "2026-01-06"}, "Give a last day from the first on"),
+        ({"first": "2025-01-05"}, "at most 92 days"),
+        ({"first": "soon"}, "is not a valid date"),
+        ({"threshold": "m"}, "m is not compared with a constant"),
+    ):
+        page = sent(pages, TEXT, act="backtest", code=400, **{"first": "2026-01-05", "last": "2026-01-05", **form})
+        assert why in html.unescape(page)
+    days = {"first": "2026-01-05", "last": "2026-01-05", "act": "backtest"}
+    assert "What <code>nightjar rules check</code> says" in sent(pages, TEXT + "severity: x", **days)
+    label = {"stream": "transactions", "known_at": NOON, "partition": 0, "arrival_time": NOON, "arrival_date": DAY}
+    said = (("t1", "fraud"), ("t1", "unsure"), ("t2", "legitimate"), ("t2", "fraud"))
+    rows = (label | {"event_id": event, "label": what, "offset": at} for at, (event, what) in enumerate(said))
+    fill(pages.ground.root, LABELS, *rows)
+    given = {"NIGHTJAR_LAKE_DIR": str(tmp_path / "none"), "NIGHTJAR_DATA_DIR": str(tmp_path / "data")}
+    with patch.dict(os.environ, given):
+        there = sent(pages, TEXT, code=303, **days)
+        assert "is running already" in sent(pages, TEXT, code=400, **days)
+        deadline = time.monotonic() + 60
+        while "It failed." not in (page := pages.get(f"/{there}")):
+            assert "It is evaluated." in page
+            assert 'data-refresh="3"' in page
+            assert time.monotonic() < deadline, page
+            time.sleep(0.2)
+    assert "there is no lake" in html.unescape(page)
+    assert pl.read_parquet(pages.ground.root / "data" / there / "labels.parquet").rows() == [("t2", "fraud")]
+    assert "when: n &gt;= 2" in page
+    for run in ("none", "20260101T000000-abcdef", "%2e%2e"):
+        pages.get(f"/backtests/{run}", 404)
+    pages.get(f"/{there}/report", 404)
+
+
+def test_what_a_backtest_found_is_shown_with_its_curve(pages: Pages) -> None:
+    """Values are text; the report stands on its own."""
+    labelled = Curve("n", ">=", 2.0, [Point(9, 1, 1), Point(2, 5, 2)], {})
+    found = replace(RESULT, curve=labelled, quality=Quality(4, 2, 5, {HOSTILE: (2, 4)}))
+    folder = pages.ground.root / "data" / "backtests" / "20260105T120000-abcdef"
+    folder.mkdir(parents=True)
+    (folder / "figures.jsonl").write_text(json.dumps(as_mapping(found), default=str))
+    (folder / "rules.yaml").write_text(TEXT + f"# {HOSTILE}")
+    path = f"/backtests/{folder.name}"
+    assert "were ended before" in pages.get(path), "without a report it is not whole"
+    write_report([found], folder / "report.html", HOSTILE)
+    page = pages.get(path)
+    assert "It has ended." in page
+    assert "2 of the alerts (40.0%); in all 4 events of these days are labelled as fraud" in page
+    assert '<polyline class="curve" points="' in page
+    assert re.search(r"<title>n &gt;= 9: 1 alerts, 1 of them labelled as fraud</title>", page)
+    assert '<td data-title="share" class="number">100.0%</td>' in page
+    assert "<script>alert" not in page
+    with entered(pages) as client:
+        report = client.get(f"{path}/report")
+    assert "<h1>Backtest</h1>" in report.text
+    assert "<script>alert" not in report.text
+    assert "script-src" not in report.headers["content-security-policy"]
 
 
 def test_errors_are_those_of_the_command_at_their_lines(pages: Pages) -> None:

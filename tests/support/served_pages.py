@@ -18,6 +18,7 @@ from nightjar.operations.rule_publishing import Message
 from nightjar.operations.tables import now
 from nightjar.pages.acting import Acting
 from nightjar.pages.application import application
+from nightjar.pages.backtests import LocalBacktests
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.rule_reader import Book, RuleReader
@@ -127,8 +128,14 @@ def serving(
 
     approvals: the setting.
     """
-    settings = load_settings(lake_dir=str(ground.root), bootstrap_servers="127.0.0.1:9", approvals=approvals)
+    settings = load_settings(
+        lake_dir=str(ground.root),
+        data_dir=ground.root / "data",
+        bootstrap_servers="127.0.0.1:9",
+        approvals=approvals,
+    )
     streams = streams or load_streams(settings.streams)
+    backtests = LocalBacktests(settings)
     snoozed = SnoozesTopic()
     snoozes = SnoozeReader(snoozed.known, Snoozes, snoozed.send)
     config = backfill_config(settings, streams, spark=False)
@@ -145,6 +152,7 @@ def serving(
         lambda: tables,
         lambda: rules,
         snoozes=lambda: snoozes,
+        backtests=lambda: backtests,
         guard=access.guard,
         actor=access.actor if acting is None else Depends(lambda: acting),
         send=sent.append,

@@ -149,7 +149,7 @@ let trying;
 form.addEventListener("submit", (event) => {
   const by = event.submitter;
   const act = by instanceof HTMLButtonElement ? by.value : "check";
-  if (act === "publish") return;
+  if (act === "publish" || act === "backtest") return;
   event.preventDefault();
   if (act === "try") attempt();
   else check();
