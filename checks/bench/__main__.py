@@ -40,6 +40,7 @@ QUICK = {
     "gate": "100000 --repeats 1",
     "night": "--repeats 1",
     "night_memory": "50000 100000",
+    "pages": "--events 20000 --days 2 --alerts 2000 --readers 5 --turns 1",
     "scale": "--executors 1 2 --events 20000",
 }
 
