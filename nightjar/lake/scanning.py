@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import polars as pl
+from deltalake import DeltaTable
 
 from nightjar.lake import delta
 from nightjar.lake.config import LakeError
@@ -25,7 +26,12 @@ def scan(root: AnyPath, table: Table, at: int | None = None) -> pl.LazyFrame:
         raise LakeError(
             "the table does not exist yet", where=delta.folder(root, table), remedy="Run `nightjar archive`"
         )
-    found = pl.scan_delta(delta.folder(root, table), version=at, storage_options=options_of(root))
+    return of(delta.folder(root, table), root, table, at)
+
+
+def of(place: str | DeltaTable, root: AnyPath, table: Table, at: int | None = None) -> pl.LazyFrame:
+    """The rows of a table in its folder, or of one that is open, in its version `at` (None: the newest)."""
+    found = pl.scan_delta(place, version=at, storage_options=options_of(root))
     held = found.collect_schema()
     lacking = {name: kind for name, kind in columns(table).items() if name not in held}
     return found.with_columns(pl.lit(None, kind).alias(name) for name, kind in lacking.items())

@@ -15,14 +15,15 @@ from typing import Any
 import polars as pl
 
 from nightjar.contracts.restrictions import LIFTED
-from nightjar.lake import delta, scanning
+from nightjar.lake import delta
 from nightjar.lake.tables import RESTRICTIONS, events_table
-from nightjar.pages.lake_reader import Filter, LakeReader
+from nightjar.pages.lake_reader import LakeReader
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds, microseconds
+from nightjar.rules.types import Kind
 
 # Days that are shown where nobody asked for others, and the latest events of each stream that are.
 ENTITY_DAYS, EVENTS_SHOWN = 7, 200
@@ -79,7 +80,9 @@ def entity(lake: LakeReader, name: str, value: str, first: date | None, last: da
     first = first or last - timedelta(days=ENTITY_DAYS - 1)
     named = {stream.name for stream in shown}
     mine = (pl.col("group").str.json_path_match(f"$['{name}']") == value) & pl.col("stream").is_in(named)
-    alerts = lake.alerts(Filter(first, last)).found.filter(mine.fill_null(value=False))
+    is_text = all(stream.fields[name].kind is Kind.STRING for stream in shown)
+    part = value if is_text and json.dumps(value) == f'"{value}"' else ""  # else a group may write it otherwise
+    alerts = lake.alerts_where(first, last, part, mine.fill_null(value=False))
     begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
     entries, left_out, ids = [], {}, pl.DataFrame(schema={"stream": pl.String, "event_id": pl.String})
     for stream in shown:
@@ -112,7 +115,7 @@ def _events(
     lake: LakeReader, stream: Stream, name: str, value: str, span: tuple[datetime, datetime]
 ) -> tuple[pl.DataFrame, int]:
     """The latest events with that value in the time, each once, and how many there are before them."""
-    rows = scanning.rows(lake.root, events_table(stream))
+    rows = lake.rows(events_table(stream))
     kind = rows.collect_schema()[name]
     wanted = pl.lit(value).cast(kind, strict=False) if kind != pl.String else pl.lit(value)
     at = pl.col(stream.event_time)
@@ -137,7 +140,7 @@ def _events(
 def _restrictions(lake: LakeReader, mine: pl.Expr, begin: datetime, end: datetime) -> Iterator[Entry]:
     """Those that begin in the time, as the latest revision of each has them."""
     begins = (pl.col("starts_at") >= begin) & (pl.col("starts_at") < end)
-    rows = scanning.rows(lake.root, RESTRICTIONS).filter(begins & mine).collect()
+    rows = lake.rows(RESTRICTIONS).filter(begins & mine).collect()
     backfill = pl.col("source") == "backfill"
     latest = rows.sort("restriction_id", "revision", backfill).unique("restriction_id", keep="last")
     for row in latest.iter_rows(named=True):

@@ -31,7 +31,8 @@ from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_fo
 from nightjar.contracts.reconciliation import Outcome
 from nightjar.contracts.run_manifest import RunManifest, read_manifest
 from nightjar.contracts.snoozes import Snooze, Snoozes
-from nightjar.lake import delta, scanning, stream_state
+from nightjar.lake import delta, stream_state
+from nightjar.lake.open_tables import OpenTables
 from nightjar.lake.rates import events_per_day
 from nightjar.lake.tables import ALERTS, CORRECTIONS, LABELS, RECONCILIATION, RULE_STATUS, RUNS, Table, events_table
 from nightjar.operations.labelling import Labelled, alert_named
@@ -165,6 +166,7 @@ class LakeReader:
     ) -> None:
         self._config, self._unarchived, self.snoozes = config, unarchived, snoozes
         self._root = config.lake.root
+        self._open = OpenTables(self._root)
         self._newer: pl.DataFrame | None = None  # labels that the lake had not when a page last asked Kafka
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
@@ -184,11 +186,15 @@ class LakeReader:
         """Where the lake is."""
         return str(self._root)
 
+    def rows(self, table: Table) -> pl.LazyFrame:
+        """The rows of a table in its newest version."""
+        return self._open.rows(table)
+
     def newest_day(self) -> date | None:
         """The date of the latest event that an alert is about; None where there is no alert."""
 
         def newest() -> date | None:
-            latest = scanning.rows(self._root, ALERTS).select(pl.col("event_time").max()).collect().item()
+            latest = self._open.rows(ALERTS).select(pl.col("event_time").max()).collect().item()
             return None if latest is None else latest.date()
 
         return self._keep((ALERTS,), ("newest",), newest)
@@ -199,10 +205,7 @@ class LakeReader:
         Raises:
             SettingsError: the days are none, or too many.
         """
-        days = (wanted.last - wanted.first).days + 1
-        if not 0 < days <= MOST_DAYS:
-            remedy = f"Give a last day from the first on, and at most {MOST_DAYS} days"
-            raise SettingsError("cannot be shown", where=f"{wanted.first} to {wanted.last}", remedy=remedy)
+        _check_days(wanted.first, wanted.last)
         every = self._keep(
             (ALERTS, RULE_STATUS),
             ("alerts", wanted.first, wanted.last),
@@ -215,11 +218,27 @@ class LakeReader:
             sorted(every.get_column("cause").drop_nulls().unique()),
         )
 
-    def _of_days(self, first: date, last: date) -> pl.DataFrame:
+    def alerts_where(self, first: date, last: date, part: str, condition: pl.Expr) -> pl.DataFrame:
+        """The alerts of these days whose groups meet a condition, as `Alerts.found` has them.
+
+        part: what the text of each such group has in it, which is found far faster; may be empty.
+
+        Raises:
+            SettingsError: the days are none, or too many.
+        """
+        _check_days(first, last)
+        return self._snoozed(self._labelled(self._of_days(first, last, part, condition)))
+
+    def _of_days(self, first: date, last: date, part: str = "", condition: pl.Expr | None = None) -> pl.DataFrame:
         begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
         inside = (pl.col("event_time") >= begin) & (pl.col("event_time") < end)
+        if part:
+            inside &= pl.col("group").str.contains(part, literal=True)
         left_out = ("original", "partition", "offset", "arrival_date")
-        found = latest_revisions(well_formed(scanning.rows(self._root, ALERTS).filter(inside).drop(left_out)).collect())
+        records = self._open.rows(ALERTS).filter(inside).drop(left_out)
+        if condition is not None:
+            records = records.collect().lazy().filter(condition)
+        found = latest_revisions(well_formed(records).collect())
         return self._masked(_keeping_groups(found.sort("event_time", "alert_id", descending=[True, False])))
 
     def _snoozed(self, alerts: pl.DataFrame) -> pl.DataFrame:
@@ -297,7 +316,7 @@ class LakeReader:
 
     def outcomes(self, alert_ids: Iterable[str]) -> dict[str, tuple[str, str | None]]:
         """Outcome and cause of those of the alerts that a night has judged, as the last one found."""
-        rows = scanning.rows(self._root, RECONCILIATION).filter(pl.col("alert_id").is_in([*alert_ids]))
+        rows = self._open.rows(RECONCILIATION).filter(pl.col("alert_id").is_in([*alert_ids]))
         judged = rows.select("day", "alert_id", "outcome", "cause").collect().sort("day")
         return {row["alert_id"]: (row["outcome"], row["cause"]) for row in judged.iter_rows(named=True)}
 
@@ -323,20 +342,20 @@ class LakeReader:
         for manifest in self._runs():
             runs.setdefault(manifest.day, []).append(manifest)
         outcomes: dict[date, dict[tuple[str, str], int]] = {day: {} for day in runs}
-        judged = scanning.rows(self._root, RECONCILIATION).group_by("day", "outcome", "cause").len().collect()
+        judged = self._open.rows(RECONCILIATION).group_by("day", "outcome", "cause").len().collect()
         for day, outcome, cause, count in judged.iter_rows():
             outcomes.setdefault(day, {})[outcome, cause or ""] = count
         return [Night(day, runs.get(day, []), outcomes[day]) for day in sorted(outcomes, reverse=True)]
 
     def _runs(self) -> list[RunManifest]:
         """The manifests of all runs, the latest first."""
-        rows = scanning.rows(self._root, RUNS).sort("finished_at", descending=True).collect()
+        rows = self._open.rows(RUNS).sort("finished_at", descending=True).collect()
         manifests = (read_manifest(row) for row in rows.iter_rows(named=True))
         return [manifest for manifest in manifests if manifest is not None]
 
     def corrections(self, day: date) -> pl.DataFrame:
         """What the nights of a day corrected, the latest event first; values of sensitive fields masked."""
-        found = scanning.rows(self._root, CORRECTIONS).filter(pl.col("day") == day).collect()
+        found = self._open.rows(CORRECTIONS).filter(pl.col("day") == day).collect()
         found = _keeping_groups(found.sort("event_time", "alert_id", descending=[True, False]))
         return self._snoozed(self._masked(found))
 
@@ -386,7 +405,7 @@ class LakeReader:
 
         def counted() -> dict[str, list[tuple[date, int]]]:
             latest = (
-                scanning.rows(self._root, ALERTS)
+                self._open.rows(ALERTS)
                 .select("alert_id", "revision", "source", "kind", "rule_id", day=pl.col("event_time").dt.date())
                 .sort("alert_id", "revision", pl.col("source") == "backfill")
                 .unique("alert_id", keep="last")
@@ -405,9 +424,7 @@ class LakeReader:
 
     def _keep(self, tables: tuple[Table, ...], name: tuple[Any, ...], make: Callable[[], Kept]) -> Kept:
         """What `make` returns, made again once one of the tables has another version."""
-        versions = tuple(
-            delta.version(self._root, table) if delta.exists(self._root, table) else None for table in tables
-        )
+        versions = tuple(map(self._open.version, tables))
         with self._lock:
             if (known := self._kept.get(name)) is not None and known[0] == versions:
                 self._kept.move_to_end(name)
@@ -423,6 +440,12 @@ class LakeReader:
 
 def _keeping_groups(alerts: pl.DataFrame) -> pl.DataFrame:
     return alerts.with_columns(pl.col("group").alias(_GROUP))
+
+
+def _check_days(first: date, last: date) -> None:
+    if not 0 < (last - first).days + 1 <= MOST_DAYS:
+        remedy = f"Give a last day from the first on, and at most {MOST_DAYS} days"
+        raise SettingsError("cannot be shown", where=f"{first} to {last}", remedy=remedy)
 
 
 def day_of(text: str) -> date | None:

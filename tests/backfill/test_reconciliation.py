@@ -14,6 +14,7 @@ from nightjar.backfill.reconcile.reconciliation import (
     corrections,
     latest_revisions,
     reconcile,
+    well_formed,
     with_overflow,
     with_withdrawn,
 )
@@ -23,6 +24,13 @@ from nightjar.rules.truth import VIOLATION_SCHEMA
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NO_CAUSES = pl.DataFrame(schema={"alert_id": pl.String, "cause": pl.String})
 Row = dict[str, Any]
+
+
+# As a group or measures are written, and with nested values.
+OBJECTS = st.dictionaries(
+    st.text(max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | st.just([1]),
+).map(lambda values: json.dumps(values, ensure_ascii=False, separators=(",", ":")))
 
 
 def content(number: int, spent: int) -> Row:
@@ -198,6 +206,22 @@ def test_of_equal_revisions_the_backfills_counts() -> None:
     for announced in (alerts(record(1, 12), *both), alerts(*reversed(both), record(1, 12))):
         assert latest_revisions(announced)["text"].to_list() == ["10 spent"]
         assert corrections(truth(content(1, 10)), announced, NO_CAUSES).height == 0
+
+
+@given(st.lists(st.none() | st.text(st.sampled_from('{}[]":,\\\n1.e-0aé '), max_size=12) | OBJECTS))
+def test_what_is_an_object_is_known_as_json_has_it(texts: list[str | None]) -> None:
+    """Also of those that are not parsed for it."""
+    written = [*texts, '{"n":' + "9" * 5000 + "}", '{"n":01}', '{"a":"\n"}', '{"a":1,}']
+
+    def is_object(text: str | None) -> bool:
+        try:
+            return text is not None and isinstance(json.loads(text), dict)
+        except ValueError:
+            return False
+
+    rows = pl.DataFrame({**record(1, 2), "group": text, "number": number} for number, text in enumerate(written))
+    kept = well_formed(rows.cast({"group": pl.String}).lazy()).collect()
+    assert kept.get_column("number").to_list() == [n for n, text in enumerate(written) if is_object(text)]
 
 
 def test_a_pending_alert_that_neither_side_has_is_withdrawn() -> None:

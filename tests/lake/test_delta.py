@@ -1,12 +1,16 @@
 """Tables by folder."""
 
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from nightjar.lake import delta
 from nightjar.lake.config import LakeError
+from nightjar.lake.open_tables import OpenTables
 from nightjar.lake.tables import RULES
 
 if TYPE_CHECKING:
@@ -64,3 +68,26 @@ def test_a_table_is_made_where_a_crash_left_its_folder(spark: "SparkSession", tm
     (log / f".{0:020}.json.0f7c.tmp").touch()
     delta.make(tmp_path, RULES)
     assert delta.read(spark, tmp_path, RULES).count() == 0
+
+
+def test_an_open_table_shows_each_new_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a first one, and at last the table of a lake that has taken the place of the other."""
+    tables = OpenTables(tmp_path)
+    assert tables.version(RULES) is None
+    assert tables.rows(RULES).collect().is_empty()
+
+    def add(number: int) -> None:
+        row = {"value": b"x", "partition": 0, "offset": number, "arrival_time": datetime(2026, 1, 1, tzinfo=UTC)}
+        rows = pa.Table.from_pylist([row], RULES.arrow)
+        delta.add(tmp_path, RULES, rows, "test", number)
+
+    delta.make(tmp_path, RULES)
+    for number in (1, 2):
+        add(number)
+        assert tables.version(RULES) == delta.version(tmp_path, RULES) == number
+        assert tables.rows(RULES).collect().height == number
+    shutil.rmtree(tmp_path / RULES.name)
+    delta.make(tmp_path, RULES)
+    monkeypatch.setattr("nightjar.lake.open_tables._SECONDS", 0.0)
+    assert tables.version(RULES) == 0
+    assert tables.rows(RULES).collect().is_empty()

@@ -1,0 +1,56 @@
+"""Delta tables that stay open, for a process that reads a lake again and again.
+
+How it works: to see whether an open table has a newer version takes a millisecond, to open it and have Polars read its
+schema a tenth of a second. Once a minute each is opened anew, so that nobody looks at a lake for long that another one
+has replaced.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import polars as pl
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from nightjar.lake import delta, scanning
+from nightjar.lake.tables import Table
+from nightjar.storage.paths import AnyPath
+
+_SECONDS = 60.0
+
+
+class OpenTables:
+    """Those of a lake. Its methods may be called by several threads."""
+
+    def __init__(self, root: AnyPath) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._opened: dict[str, tuple[DeltaTable, float]] = {}
+
+    def version(self, table: Table) -> int | None:
+        """The table's newest version; None where there is no table yet."""
+        found = self._newest(table)
+        return None if found is None else found.version()
+
+    def rows(self, table: Table) -> pl.LazyFrame:
+        """See scanning.rows."""
+        found = self._newest(table)
+        return pl.LazyFrame(schema=scanning.columns(table)) if found is None else scanning.of(found, self._root, table)
+
+    def _newest(self, table: Table) -> DeltaTable | None:
+        with self._lock:
+            held, since = self._opened.get(table.name, (None, 0.0))
+            if held is not None and time.monotonic() < since + _SECONDS:
+                try:
+                    held.update_incremental()
+                except DeltaError:  # what leads from its version to the newest has been cleaned up
+                    pass
+                else:
+                    return held
+            if not delta.exists(self._root, table):
+                return None
+            made = delta.opened(self._root, table)
+            self._opened[table.name] = made, time.monotonic()
+            return made
