@@ -16,7 +16,7 @@ from nightjar.contracts.json_text import json_object
 from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
 from nightjar.lake import delta
 from nightjar.lake.config import LakeConfig
-from nightjar.lake.tables import ALERTS, RENAMED, RULE_STATUS, Table, events_table
+from nightjar.lake.tables import ALERTS, RENAMED, RULE_STATUS, TABLES, Table, events_table
 from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds
@@ -92,9 +92,10 @@ def lake_of(
     events: Mapping[str, pa.Table],
     alerts: Iterable[Mapping[str, Any]],
     answers: Iterable[Record],
+    changes: Iterable[Record] = (),
 ) -> BackfillConfig:
     """A lake of these records in the folder. events: by stream its fields, arrival_time, partition, offset; alerts: as
-    JSON."""
+    JSON; changes: of tables."""
     for name, table in events.items():
         arrived = pl.DataFrame(table).with_columns(pl.col("arrival_time").dt.date().alias("arrival_date"))
         _add(root, events_table(streams[name]), arrived.to_dicts())
@@ -109,6 +110,11 @@ def lake_of(
         for answer in answers
     ]
     _add(root, RULE_STATUS, rows)
+    listed = [
+        {"value": each.value, "partition": 0, "offset": each.offset, "arrival_time": from_microseconds(each.arrival)}
+        for each in changes
+    ]
+    _add(root, TABLES, listed)
     return BackfillConfig(LakeConfig(root, dict(streams)), "producer")
 
 

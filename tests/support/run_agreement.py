@@ -23,7 +23,7 @@ from tests.support.histories import setting
 from tests.support.oracle import Oracle
 from tests.support.random_runs import ELSEWHERE, Answer, Answers, Batch, Restart, Run
 from tests.support.reference import Event, Version, violations
-from tests.support.stream_host import Emitted, StreamHost, lake_table
+from tests.support.stream_host import Emitted, StreamHost, change_record, lake_table
 
 
 class RunAgreement:
@@ -42,8 +42,7 @@ class RunAgreement:
         # histories are small: look for what can go as soon as a few events are held
         with evicting_early(), TemporaryDirectory(prefix="nightjar-run-") as folder:
             self.complaints = [*self._streamed(Path(folder) / "state"), *self._corrected()]
-            # a lake of a run has no changes of tables
-            if explained and not self.complaints and not run.declared.tables:
+            if explained and not self.complaints:
                 self.complaints += self._explained(Path(folder) / "lake", explained)
 
     def _streamed(self, folder: Path) -> Iterator[str]:
@@ -221,7 +220,8 @@ class RunAgreement:
     def _explained(self, root: Path, most: int) -> Iterator[str]:
         """Explanations from a lake with the corrections say what they say."""
         events = {name: lake_table(self._run.events_of(name), of) for name, of in self._evaluated.items()}
-        config = lake_of(root, self._declared, events, self._records, self._host.answers)
+        changes = map(change_record, self._run.changes)
+        config = lake_of(root, self._declared, events, self._records, self._host.answers, changes)
         self.counts["explained"] += min(most, len({record["alert_id"] for record in self._records}))
         yield from disagreements(config, self._records, most)
 

@@ -94,7 +94,7 @@ class _Follower:
     def __init__(self, run: Run) -> None:
         self._rows = TableRows(run.declared.tables)
         changes = ChangeReader(run.declared.tables)
-        self._rows.add(changes.read(map(_of_topic, run.changes)), len(run.changes))
+        self._rows.add(changes.read(map(change_record, run.changes)), len(run.changes))
 
     def end(self) -> int:
         """See streaming.buckets.table_follower."""
@@ -117,7 +117,8 @@ class _Tables(TablesTopic):
         return cast("TableFollower", self.of)
 
 
-def _of_topic(listed: Listed) -> Record:
+def change_record(listed: Listed) -> Record:
+    """A change as its record on the topic."""
     return Record(listed.offset, listed.arrival, json_text(change_json(listed.change)).encode())
 
 
@@ -441,7 +442,7 @@ class StreamHost:
         clocks = {name: of.clock for name, of in of_batch.items() if of.clock is not None}
         self._clocks |= {name: max(clock, self._clocks.get(name, clock)) for name, clock in clocks.items()}
         clock = [(_TOPICS.clock, 0, 0, batch.at, Clock(self._plan.run_id, clocks).encoded())] if clocks else []
-        listed = map(_of_topic, batch.changes)
+        listed = map(change_record, batch.changes)
         changes = [(_TOPICS.tables, 0, each.offset, each.arrival, each.value) for each in listed]
         events = [
             (stream.topic, each["partition"], each["offset"], each["arrival"], event_json(stream, each).encode())
