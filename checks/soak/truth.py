@@ -3,14 +3,14 @@
     python -m checks.soak.truth [--histories 1000] [--seed 1] [--workers 1] [--large | --real-time]
 
 Each history has its own stream, rules with all measures and options that change while events arrive, in a third of them
-a table whose rows change too, out-of-order, late and duplicate events, NULLs, equal times, numbers near their limits, crashes, and random batches. Every other history is
-a case whose stream, batch, SQL and reference results must agree (random_cases.py and agreement.py in tests/support).
-The others are runs of the job over one stream or two: with unevenly read partitions, clock records, restarts with other
-settings, and rules that arrive while the job is behind or down, in half of them also shuffle keys that are made,
-dropped and made again, in half of them also rules that wait for history and are primed (random_runs.py there). At each
-step the operator must emit what an oracle allows (oracle.py), and the backfill must correct and explain every
-difference (run_agreement.py); of every fourth of them alerts are explained from a lake, as `nightjar explain` does it,
-and must be what was published.
+a table whose rows change too, out-of-order, late and duplicate events, NULLs, equal times, numbers near their limits,
+crashes, and random batches. Every other history is a case whose stream, batch, SQL and reference results must agree
+(random_cases.py and agreement.py in tests/support). The others are runs of the job over one stream or two: with
+unevenly read partitions, clock records, restarts with other settings, and rules that arrive while the job is behind or
+down, in half of them also shuffle keys that are made, dropped and made again, in half of them also rules that wait for
+history and are primed (random_runs.py there). At each step the operator must emit what an oracle allows (oracle.py),
+and the backfill must correct and explain every difference (run_agreement.py); of every fourth of them alerts are
+explained from a lake, as `nightjar explain` does it, and must be what was published.
 
 With --real-time all are runs of the job, in groups of batches that last, with crashes between them (group_host.py).
 
