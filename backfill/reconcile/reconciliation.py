@@ -38,9 +38,10 @@ def latest_revisions(alerts: pl.DataFrame) -> pl.DataFrame:
     alerts: those of the stream alone may lack the column `source`.
     """
     tie = [pl.col("source") == "backfill"] if "source" in alerts.columns else []
-    several = pl.col("alert_id").is_duplicated()  # few: sorting takes far longer than the rest
+    # few have several, with those whose hashes are equal by chance: sorting all would take far longer than the rest
+    several = alerts.get_column("alert_id").hash().is_duplicated()
     latest = alerts.filter(several).sort("alert_id", "revision", *tie).unique("alert_id", keep="last")
-    return pl.concat([alerts.filter(~several), latest])
+    return pl.concat([alerts.filter(~several), latest]) if latest.height else alerts
 
 
 def well_formed(alerts: pl.LazyFrame) -> pl.LazyFrame:

@@ -404,19 +404,13 @@ class LakeReader:
         """By rule the days (UTC) of events and how many alerts hold there."""
 
         def counted() -> dict[str, list[tuple[date, int]]]:
-            latest = (
-                self._open.rows(ALERTS)
-                .select("alert_id", "revision", "source", "kind", "rule_id", day=pl.col("event_time").dt.date())
-                .sort("alert_id", "revision", pl.col("source") == "backfill")
-                .unique("alert_id", keep="last")
-                .filter(pl.col("kind") == "alert")
-                .group_by("rule_id", "day")
-                .len()
-                .sort("day")
-                .collect()
+            rows = self._open.rows(ALERTS)
+            of_day = rows.select(
+                "alert_id", "revision", "source", "kind", "rule_id", day=pl.col("event_time").dt.date()
             )
+            holding = latest_revisions(of_day.collect()).filter(pl.col("kind") == "alert")
             counts: dict[str, list[tuple[date, int]]] = {}
-            for rule_id, day, count in latest.iter_rows():
+            for rule_id, day, count in holding.group_by("rule_id", "day").len().sort("day").iter_rows():
                 counts.setdefault(rule_id, []).append((day, count))
             return counts
 
