@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import datetime
 
 import polars as pl
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -38,6 +40,19 @@ class OpenTables:
         """See scanning.rows."""
         found = self._newest(table)
         return pl.LazyFrame(schema=scanning.columns(table)) if found is None else scanning.of(found, self._root, table)
+
+    def latest(self, table: Table, instant: str) -> datetime | None:
+        """The latest value of a timestamp column, to the millisecond: by the table's log, where that says it of every
+        file. None where there is none."""
+        found = self._newest(table)
+        if found is None:
+            return None
+        files, bound = pl.DataFrame(pa.table(found.get_add_actions(flatten=True))), f"max.{instant}"
+        if bound in files.columns and not files.get_column(bound).null_count():
+            known: datetime | None = files.get_column(bound).max()  # type: ignore[assignment]  # a timestamp's
+        else:
+            known = scanning.of(found, self._root, table).select(pl.col(instant).max()).collect().item()
+        return known
 
     def _newest(self, table: Table) -> DeltaTable | None:
         with self._lock:

@@ -170,7 +170,7 @@ def application(
         pages = max(1, -(-total // ROWS_SHOWN))
         number = min(max(1, asked.page), pages)
         rows = found.found.slice((number - 1) * ROWS_SHOWN, ROWS_SHOWN).to_dicts()
-        outcomes = lake.outcomes(row["alert_id"] for row in rows)
+        outcomes = lake.outcomes(rows)
         unit, bars = drawing.by_time(found.found, wanted.first, wanted.last, 80.0)
         chosen = {**asked.model_dump(), "first": f"{wanted.first}", "last": f"{wanted.last}"}
         return page(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
@@ -194,7 +194,7 @@ class LakeReader:
         """The date of the latest event that an alert is about; None where there is no alert."""
 
         def newest() -> date | None:
-            latest = self._open.rows(ALERTS).select(pl.col("event_time").max()).collect().item()
+            latest = self._open.latest(ALERTS, "event_time")
             return None if latest is None else latest.date()
 
         return self._keep((ALERTS,), ("newest",), newest)
@@ -314,9 +314,12 @@ class LakeReader:
 
         return self._keep((ALERTS, LABELS), ("precision", newest), counted)
 
-    def outcomes(self, alert_ids: Iterable[str]) -> dict[str, tuple[str, str | None]]:
-        """Outcome and cause of those of the alerts that a night has judged, as the last one found."""
-        rows = self._open.rows(RECONCILIATION).filter(pl.col("alert_id").is_in([*alert_ids]))
+    def outcomes(self, alerts: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str | None]]:
+        """Outcome and cause of those of the alerts (with alert_id and event_time) that a night has judged, as the last
+        one found."""
+        times = [alert["event_time"] for alert in alerts] or [datetime.min.replace(tzinfo=UTC)]
+        near = pl.col("event_time").is_between(min(times), max(times))  # by which most files are left out
+        rows = self._open.rows(RECONCILIATION).filter(near, pl.col("alert_id").is_in([a["alert_id"] for a in alerts]))
         judged = rows.select("day", "alert_id", "outcome", "cause").collect().sort("day")
         return {row["alert_id"]: (row["outcome"], row["cause"]) for row in judged.iter_rows(named=True)}
 

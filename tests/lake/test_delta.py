@@ -75,9 +75,11 @@ def test_an_open_table_shows_each_new_version(tmp_path: Path, monkeypatch: pytes
     tables = OpenTables(tmp_path)
     assert tables.version(RULES) is None
     assert tables.rows(RULES).collect().is_empty()
+    assert tables.latest(RULES, "arrival_time") is None
 
     def add(number: int) -> None:
-        row = {"value": b"x", "partition": 0, "offset": number, "arrival_time": datetime(2026, 1, 1, tzinfo=UTC)}
+        at = datetime(2026, 1, number, tzinfo=UTC)
+        row = {"value": b"x", "partition": 0, "offset": number, "arrival_time": at}
         rows = pa.Table.from_pylist([row], RULES.arrow)
         delta.add(tmp_path, RULES, rows, "test", number)
 
@@ -86,6 +88,7 @@ def test_an_open_table_shows_each_new_version(tmp_path: Path, monkeypatch: pytes
         add(number)
         assert tables.version(RULES) == delta.version(tmp_path, RULES) == number
         assert tables.rows(RULES).collect().height == number
+        assert tables.latest(RULES, "arrival_time") == datetime(2026, 1, number, tzinfo=UTC)
     shutil.rmtree(tmp_path / RULES.name)
     delta.make(tmp_path, RULES)
     monkeypatch.setattr("nightjar.lake.open_tables._SECONDS", 0.0)
