@@ -14,7 +14,7 @@ from nightjar.expectations.suites import events_suite, reconciliation_suite, vio
 from nightjar.lake.config import LakeConfig
 from nightjar.lake.tables import events_table
 from nightjar.rules.errors import NightjarError
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 from nightjar.rules.timestamps import microseconds
 from nightjar.storage.lease import Fence
 from nightjar.storage.paths import AnyPath
@@ -49,7 +49,7 @@ class BackfillConfig:
         Raises:
             DeclarationError: something in it cannot be used.
         """
-        events = [events_suite(stream, events_table(stream).columns) for stream in self.streams.values()]
+        events = [events_suite(stream, events_table(stream).columns) for stream in recorded_streams(self.streams)]
         return own_expectations(self.expectations, [*events, violations_suite(), reconciliation_suite(0, 0)])
 
     def fenced(self, fence: Fence | None) -> BackfillConfig:

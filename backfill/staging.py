@@ -19,7 +19,7 @@ from nightjar.lake import delta, stream_state
 from nightjar.lake.archive import archived_until
 from nightjar.lake.scanning import parquet
 from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, TABLES, events_table
-from nightjar.rules.streams import Stream, tables_of
+from nightjar.rules.streams import Stream, recorded_streams, tables_of
 from nightjar.storage.objects import ObjectPath
 from nightjar.storage.paths import AnyPath, access_of, matching, whole
 
@@ -98,7 +98,7 @@ def take_notes(
 ) -> Notes:
     """Pin the inputs of a run. allowed: see Notes."""
     root = config.lake.root
-    tables = [*map(events_table, config.streams.values()), ALERTS, LATE_EVENTS, RULE_STATUS, PROGRESS, RUNS]
+    tables = [*map(events_table, recorded_streams(config.streams)), ALERTS, LATE_EVENTS, RULE_STATUS, PROGRESS, RUNS]
     if tables_of(config.streams):
         tables.append(TABLES)
     versions = {table.name: delta.version(root, table) for table in tables}

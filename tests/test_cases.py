@@ -36,6 +36,7 @@ from nightjar.rules.timestamps import from_microseconds
 from tests.support.job_host import NEVER, CaseRun, streamed
 from tests.support.together import Together
 from tests.support.topics import in_folders_of_its_own
+from tests.support.unions import with_members
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +128,9 @@ def on_job(
     given = {"bootstrap_servers": broker.bootstrap, "data_dir": folder, "approvals": approvals}
     given["alerts_per_rule_and_hour"] = 2  # marks alerts of all cases, which one looks at
     settings = in_folders_of_its_own(broker.settings.model_copy(update={**named, **small, **given}), own)
-    streams = {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in cases.streams.items()}
+    streams = with_members(
+        {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in cases.streams.items()}
+    )
     topics.ensure(settings, streams.values())
     with CaseRun(spark, settings, streams, clock_interval=NEVER, **how) as run:
         outcomes = streamed(run, cases)

@@ -63,14 +63,17 @@ class Removal:
 
 
 def searched_streams(config: BackfillConfig, names: Sequence[str], person: Person) -> list[Stream]:
-    """The streams of these names; of none, all that declare a key.
+    """The streams of these names; of none, all that declare a key; and the unions that have their events.
 
     Raises:
         SettingsError: a stream is not declared.
     """
     chosen = [stream_named(name, config.streams) for name in names] or [*config.streams.values()]
     declaring = [stream for stream in chosen if set(person.keys) & set(stream.fields)]
-    return declaring or chosen
+    found = declaring or chosen
+    known = {stream.name for stream in found}
+    unions = (s for s in config.streams.values() if s.name not in known and known & {of.name for of in s.sources})
+    return [*found, *unions]
 
 
 def forget(
@@ -184,6 +187,8 @@ class _Forgetting:
     def _other_fields(self, traces: Traces) -> Iterator[tuple[str, int]]:
         """Where events that stay have one of the values in a field that is not a key."""
         for stream in self.streams:
+            if stream.members:
+                continue
             texts = [
                 name
                 for name, kind in stream.fields.items()

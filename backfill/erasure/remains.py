@@ -66,7 +66,8 @@ def last_arrivals(config: BackfillConfig, streams: Sequence[Stream], removal: Re
     """By topic of the streams, and of what follows from events, when the last record about the person arrived."""
     names, until = config.lake.topics, archived_until(config.lake.root)
     latest = datetime.now(UTC) if until is None else from_microseconds(until)
-    arrivals = {stream.topic: removal.last_arrivals.get(stream.name, latest) for stream in streams}
+    recorded = (stream for stream in streams if not stream.members)
+    arrivals = {stream.topic: removal.last_arrivals.get(stream.name, latest) for stream in recorded}
     return arrivals | dict.fromkeys(
         (names.alerts, names.restrictions, names.late_events, names.quarantine, names.labels, names.snoozes), latest
     )

@@ -72,6 +72,8 @@ class Traces:
         found.append(Erasure(QUARANTINE, self._quarantined, None, ("stream", "record", "original")))
         found.append(Erasure(RUNS, _none, self._masked_runs, (*_RUN_JSON, *_RUN_TEXT)))
         for stream in self.streams:
+            if stream.members:  # which has no table: its events are those of its members
+                continue
             needed = (*self._keys(stream), "rejected", "original")
             found.append(Erasure(events_table(stream), self._of_stream(stream), None, needed))
         return found
@@ -84,7 +86,8 @@ class Traces:
     @cached_property
     def _places(self) -> dict[str, list[FieldPath]]:
         """Where records of the streams may have the person's fields."""
-        streams = [(name, stream) for name in self.person.keys for stream in self.streams if name in stream.recorded]
+        recorded = [stream for stream in self.streams if not stream.members]
+        streams = [(name, stream) for name in self.person.keys for stream in recorded if name in stream.recorded]
         places: dict[str, list[FieldPath]] = {}
         for name, stream in streams:
             places.setdefault(name, []).append(stream.path(name))
@@ -92,12 +95,18 @@ class Traces:
 
     def is_theirs(self, stream: Stream) -> pl.Expr:
         """Whether a row of the stream's table is a usable event of the person."""
-        named = (pl.col(name).cast(pl.String).is_in(self.person.keys[name]) for name in self._keys(stream))
+        keys = self._keys(stream).items()
+        named = (pl.col(name).cast(pl.String).is_in(self.person.keys[key]) for name, key in keys)
         is_named = pl.any_horizontal(pl.lit(value=False), *(each.fill_null(value=False) for each in named))
         return is_named & pl.col("rejected").is_null()
 
-    def _keys(self, stream: Stream) -> list[str]:
-        return [name for name in self.person.keys if name in stream.fields]
+    def _keys(self, stream: Stream) -> dict[str, str]:
+        """The stream's fields that are keys of the person, and which. Of a union also those that are one in a member,
+        by whatever name."""
+        found = {name: name for name in self.person.keys if name in stream.fields}
+        for member in stream.members:
+            found |= {name: field for name, field in member.fields.items() if field in self.person.keys}
+        return found
 
     def _of_stream(self, stream: Stream) -> Callable[[pl.DataFrame], pl.Series]:
         def chosen(rows: pl.DataFrame) -> pl.Series:
@@ -110,8 +119,8 @@ class Traces:
         """By the event, or by the group."""
         about = self._is_their_event(rows)
         for stream in self.streams:
-            for name in self._keys(stream):
-                group = pl.col("group").str.json_path_match(f"$.{name}").is_in(self.person.keys[name])
+            for name, key in self._keys(stream).items():
+                group = pl.col("group").str.json_path_match(f"$.{name}").is_in(self.person.keys[key])
                 of_group = (group & (pl.col("stream") == stream.name)).fill_null(value=False)
                 about |= rows.select(of_group.alias("is")).to_series()
         return about | self._unusable(rows)

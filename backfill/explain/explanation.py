@@ -179,8 +179,8 @@ def _revisions(root: AnyPath, alert_id: str, recent: Unarchived) -> pl.DataFrame
 
 def _notes(root: AnyPath, stream: Stream, recent: Unarchived) -> Notes:
     """What a run that began now would pin, as far as an evaluation needs it; all arrivals count."""
-    table = events_table(stream)
-    versions = {table.name: delta.version(root, table)} if delta.exists(root, table) else {}
+    tables = [events_table(source) for source in stream.sources]
+    versions = {table.name: delta.version(root, table) for table in tables if delta.exists(root, table)}
     archived = stream_state.answers(root) if delta.exists(root, RULE_STATUS) else []
     known = {answer.offset for answer in archived}
     answers = [*archived, *(answer for answer in recent.answers() if answer.offset not in known)]

@@ -55,6 +55,7 @@ def gate_evaluation(run: RunContext) -> dict[str, Any]:
     suites = [
         each
         for stream, suite in zip(checks.streams, checks.suites, strict=False)
+        if not stream.members  # whose records are those of its members
         for each in _of_records(run, checks, stream, suite, found)
     ]
     violations = checks.suites[-1]
@@ -112,14 +113,17 @@ def _repair(of_records: Iterable[Checked], request: RunRequest) -> str:
 
 def _evaluation_checks(run: RunContext) -> EvaluationChecks:
     ruleset, day = run.rules.every, run.request.day
-    streams = [stream for stream in run.config.streams.values() if ruleset.of_stream(stream.name).versions]
+    judged = [stream for stream in run.config.streams.values() if ruleset.of_stream(stream.name).versions]
+    read = {source.name for stream in judged for source in stream.sources}
+    streams = [stream for stream in run.config.streams.values() if stream in judged or stream.name in read]
     spans, staged = judged_spans(run.folder), staged_files(run.folder / EVALUATED)
     splits = []
     for number, stream in enumerate(streams):
         table, version = events_table(stream), run.version(events_table(stream))
-        arrived = delta.files_of(run.root, table, version, "arrival_date", [(day, day)])
+        arrived = [] if stream.members else delta.files_of(run.root, table, version, "arrival_date", [(day, day)])
         near = delta.files_within(run.root, table, version, instant=stream.event_time, spans=spans)
-        splits += splits_of(number, arrived, run.parallelism, day)
+        if not stream.members:
+            splits += splits_of(number, arrived, run.parallelism, day)
         if others := [file for file in near if file not in arrived]:
             splits += splits_of(number, others, run.parallelism)
     splits += splits_of(len(streams), staged, run.parallelism)

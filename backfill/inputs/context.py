@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,8 +60,10 @@ class RunInputs:
         pinned = self.notes.versions.get(TABLES.name)
         return found if found is None or pinned is None else replace(found, version=pinned)
 
-    def version(self, table: Table) -> int:
-        """The version of the table that the run reads."""
+    def version(self, table: Table) -> Any:
+        """The version (delta.Version) of the table that the run reads."""
+        if table.parts:
+            return tuple(self.notes.versions[part.table.name] for part in table.parts)
         return self.notes.versions[table.name]
 
 

@@ -38,7 +38,8 @@ class Retained:
 
         # an id counts for the event that had it first, which may be so much earlier
         known = stream.allowed_lateness + stream.max_future_skew
-        return cls(max(since(events_table(stream)), since(LATE_EVENTS)) + known, since(ALERTS))
+        events = max(since(events_table(source)) for source in stream.sources)
+        return cls(max(events, since(LATE_EVENTS)) + known, since(ALERTS))
 
     def judged_since(self, group_by: GroupBy) -> int:
         """The event time (µs) from which on alerts over the group-by can be judged."""

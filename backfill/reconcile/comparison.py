@@ -280,7 +280,6 @@ class CauseTasks(OverSplits):
     def receive(self, place: int, rows: pa.Table) -> pa.Table:
         """Stage the outcomes of a bucket with differences; rows of _COUNTED."""
         selection, number = self._groupings[place]
-        topic = selection.stream.topic
         events = as_declared(rows, selection.stream)
         for name in (LATE, CONFLICTS):
             events = events.append_column(name, rows.column(name))
@@ -290,8 +289,8 @@ class CauseTasks(OverSplits):
             selection.group_bys[number],
             events,
             published=self.published,
-            consumed=self.consumed.get(topic, {}),
-            began=self.began.get(topic, {}),
+            consumed=selection.stream.by_partition(self.consumed),
+            began=selection.stream.by_partition(self.began),
             clock=self.clocks.get(selection.stream.name),
             lateness=self.lateness.get(selection.stream.name, frozenset()),
             tables=rows_of(selection.tables),

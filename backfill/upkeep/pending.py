@@ -30,7 +30,7 @@ from nightjar.lake.archive import archived_until
 from nightjar.lake.events import date_of
 from nightjar.lake.tables import events_table
 from nightjar.rules.rulebook import effective_text
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 from nightjar.rules.versions import RuleVersion
 
 _log = structlog.get_logger(__name__)
@@ -126,7 +126,7 @@ def _known_rules(config: BackfillConfig) -> dict[date, Mapping[tuple[str, int], 
 
 def _days_with_events(config: BackfillConfig, lateness: Mapping[str, Lateness]) -> set[date]:
     found: set[date] = set()
-    for stream in config.streams.values():
+    for stream in recorded_streams(config.streams):
         if delta.exists(config.lake.root, events_table(stream)):
             spans = delta.spans_by_day(config.lake.root, events_table(stream), stream.event_time)
             found |= _days_of(stream, spans, lateness[stream.name])

@@ -45,7 +45,7 @@ from nightjar.lake.tables import (
     events_table,
 )
 from nightjar.rules.events import ERASED
-from nightjar.rules.streams import tables_of
+from nightjar.rules.streams import recorded_streams, tables_of
 from nightjar.storage.paths import access_of, remove_tree, whole
 
 _SCRATCH = "_repair"
@@ -71,7 +71,7 @@ class Repairable:
 def repairable(config: BackfillConfig) -> dict[str, Repairable]:
     """The tables that can be repaired, by name."""
     found = []
-    for stream in config.streams.values():
+    for stream in recorded_streams(config.streams):
         suite = events_suite(stream, events_table(stream).columns)
         rows = tuple(each for each in suite.expectations if each.severity == "critical" and each.breaking)
         found.append(Repairable(events_table(stream), expectations=rows))

@@ -95,8 +95,9 @@ def evaluate(
     rules, streams: see `check`. Each rule applies from its `effective` time on, or else from the beginning; rules on
     other streams are left out. events: the path of a file (Parquet, CSV, JSON lines) or of a folder of such files; or a
     table of Arrow, Polars, pandas or Spark (which is collected), with a column for each field of the stream that is not
-    optional, in any order of rows. `arrival_time` is not read: of several events with one id the earliest counts. zone:
-    of times that have none, such as Europe/Berlin. Warns if event times look like epoch seconds.
+    optional, in any order of rows; of a union a mapping of its streams' names there to one of these. `arrival_time`
+    is not read: of several events with one id the earliest counts. zone: of times that have none, such as
+    Europe/Berlin. Warns if event times look like epoch seconds.
 
     Raises:
         RuleError: a rule is not valid; `problems` lists what is wrong.

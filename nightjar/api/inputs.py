@@ -18,6 +18,7 @@ from nightjar.rules.documents import unwrapped
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.model import Rule, load_rules, parse_rules, rule_to_mapping, rules_of
 from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
+from nightjar.rules.unions import united
 from nightjar.rules.zones import zone_named
 
 Rules = Path | str | Mapping[str, Any] | Rule | Iterable[Mapping[str, Any] | Rule]
@@ -79,6 +80,8 @@ def rules_from(rules: Rules, streams: Mapping[str, Stream]) -> list[Rule]:
 def events_from(events: Any, stream: Stream, zone: str | ZoneInfo | None) -> pa.Table:
     """The stream's fields in their declared types; `arrival_time` is not read (S8.5). Warns of epoch seconds.
 
+    events: see `evaluate`.
+
     Raises:
         EventsError: it is not a table, a column is missing, or has a value that cannot be read as its field.
         SettingsError: there is no such zone.
@@ -86,6 +89,8 @@ def events_from(events: Any, stream: Stream, zone: str | ZoneInfo | None) -> pa.
     times_of = zone if isinstance(zone, ZoneInfo) else zone_named(zone, "zone")
     if isinstance(events, str | Path):
         table = read_events(Path(events), stream, zone=times_of)
+    elif stream.members and isinstance(events, Mapping) and events.keys() == {of.alias for of in stream.members}:
+        table = united([(of, events_from(events[of.alias], of.stream, zone)) for of in stream.members], stream)
     else:
         table = events_of_table(arrow_table(events, stream), stream, zone=times_of)
     if (doubt := doubtful_times(table, stream)) is not None:

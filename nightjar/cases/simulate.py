@@ -25,9 +25,10 @@ from nightjar.rules.events import QUARANTINE_REASONS, Rejection, check_skew, com
 from nightjar.rules.hourly_cap import HourlyCap
 from nightjar.rules.publishing import Answer, Status, judge, overtaken_status
 from nightjar.rules.rulebook import Record, RuleBook
-from nightjar.rules.streams import Stream, tables_of
+from nightjar.rules.streams import Stream, recorded_streams, tables_of
 from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import TIMESTAMP
+from nightjar.rules.unions import event_of_union
 from nightjar.rules.versions import RuleSet, actions_of, overtaken
 
 
@@ -93,9 +94,15 @@ class _Host:
         if self.rows is not None:
             records = [Record(at, step.at, value) for at, value in enumerate(step.tables, self.rows.position)]
             self.rows.add(self.changes.read(records), self.rows.position + len(records))
+        accepted: dict[str, list[dict[str, Any]]] = {}
+        for stream in recorded_streams(self.case.streams):
+            raws = [event.raw for event in step.events if event.stream == stream.name]
+            accepted[stream.name] = self.accepted(stream, raws, step.at)
         for name, stream in self.case.streams.items():
-            raws = [event.raw for event in step.events if event.stream == name]
-            self.advance(stream, self.accepted(stream, raws, step.at), step.at)
+            events = accepted.get(name, [])
+            for member in stream.members:
+                events += [event_of_union(event, stream, member) for event in accepted[member.stream.name]]
+            self.advance(stream, events, step.at)
 
     def crash(self) -> None:
         for name, stream in self.case.streams.items():

@@ -44,6 +44,16 @@ class Context:
 
         return stream_named(name, self.streams)
 
+    def recorded_stream(self, name: str) -> "Stream":
+        """A stream that has a topic.
+
+        Raises:
+            SettingsError: it is not declared, or a union.
+        """
+        from nightjar.rules.streams import recorded_stream
+
+        return recorded_stream(name, self.streams)
+
     def backfill(self, *, spark: bool = False) -> "BackfillConfig":
         """The configuration of backfills, and in it the lake's; see `backfill_config`."""
         from nightjar.configuration.backfill import backfill_config

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
@@ -29,9 +30,10 @@ from nightjar.files.opening import GZIP, is_compressed, kind_of
 from nightjar.rules.derived import with_derived
 from nightjar.rules.event_values import JsonNumber, mistake, typed
 from nightjar.rules.events import Reason, Rejection, parse_recorded, recorded_table
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, UnionMember
 from nightjar.rules.timestamps import NO_ZONE, SECONDS_AS_MILLISECONDS, iso_text
 from nightjar.rules.types import TIMESTAMP
+from nightjar.rules.unions import united
 
 _PARQUET = ".parquet"
 _TEXT = (*CSV, *JSON_LINES, JSON)
@@ -59,6 +61,8 @@ def read_events(
 ) -> pa.Table:
     """Read the events of a file in their order, or of a folder's files in the order of their paths.
 
+    Of a union the path is a folder that has a file or folder for each of its streams, named as that is in the union.
+
     The table has the stream's schema; with `arrivals` also `arrival_time` (timestamp us UTC), if the file has it. zone:
     of times that are written without one, which are refused otherwise. delimiter: of CSV, one character; None: a tab in
     `.tsv`, else a comma. bad: takes the lines that cannot be used; None: the first is an error.
@@ -66,6 +70,10 @@ def read_events(
     Raises:
         EventsError: the file cannot be read, lacks a field, or has an invalid value.
     """
+    if stream.members:
+        options: dict[str, Any] = {"zone": zone, "arrivals": arrivals, "delimiter": delimiter, "bad": bad}
+        read = ((of, read_events(_of_member(path, of, stream), of.stream, **options)) for of in stream.members)
+        return united([(of, table) for of, table in read], stream)
     reading = Reading(stream, zone, arrivals, delimiter, BadLines() if bad is None else bad)
     if path.is_dir():
         return _folder(path, reading)
@@ -77,6 +85,18 @@ def read_events(
             "has no delimiter", where=str(path), remedy=f"Leave out --delimiter, which is for {_any(CSV)}"
         )
     return _file(path, reading, {})
+
+
+def _of_member(path: Path, member: UnionMember, union: Stream) -> Path:
+    """The file or folder in the folder that has a member's events."""
+    found = sorted(each for each in path.iterdir() if each.name.split(".")[0] == member.alias) if path.is_dir() else []
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{of.alias}.csv" for of in union.members)
+    what = "is not a folder" if not path.is_dir() else f"has {len(found) or 'no'} files of {member.alias}"
+    raise EventsError(
+        what, where=str(path), remedy=f"Name a folder with a file, or folder, for each stream of {union.name}: {names}"
+    )
 
 
 def _any(kinds: Sequence[str]) -> str:

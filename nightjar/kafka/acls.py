@@ -112,7 +112,7 @@ class TopicAccess:
 
 def topic_access(settings: Settings, streams: Iterable[Stream]) -> list[TopicAccess]:
     """Every topic of an installation, in the table's order."""
-    named = sorted(stream.topic for stream in streams)
+    named = sorted(stream.topic for stream in streams if not stream.members)
     return [
         TopicAccess(topic, access)
         for access in ACCESS

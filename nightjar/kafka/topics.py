@@ -44,7 +44,7 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
     # The history is needed: rule messages and answers are never compacted, and one partition keeps their order.
     rules = {"cleanup.policy": "delete", "retention.ms": FOREVER, "retention.bytes": FOREVER}
     return [
-        *(Topic(stream.topic, settings.partitions, arrival | events) for stream in declared),
+        *(Topic(stream.topic, settings.partitions, arrival | events) for stream in declared if not stream.members),
         Topic(settings.rules_topic, 1, arrival | rules),
         # The job takes the current time from the brokers' timestamps; a clock record is only used for seconds.
         Topic(settings.clock_topic, 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": _CLOCKS_KEPT}),

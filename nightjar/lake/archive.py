@@ -62,7 +62,7 @@ from nightjar.lake.tables import (
     Table,
     events_table,
 )
-from nightjar.rules.streams import tables_of
+from nightjar.rules.streams import recorded_streams, tables_of
 from nightjar.rules.timestamps import from_microseconds, iso_text, microseconds
 from nightjar.storage.paths import AnyPath, names_in, spark_name
 
@@ -96,10 +96,11 @@ def make_tables(config: LakeConfig) -> None:
     Raises:
         LakeError: the lake has other fields for a stream than are declared, or a folder with data but without a table.
     """
-    for stream in config.streams.values():
+    streams = recorded_streams(config.streams)
+    for stream in streams:
         refuse_other_fields(config.root, stream)
     results = [VIOLATIONS, RECONCILIATION, CORRECTIONS, RUNS, ARCHIVES, FORGOTTEN]
-    tables = [*map(events_table, config.streams.values()), *_of_topics(config).values(), *results]
+    tables = [*map(events_table, streams), *_of_topics(config).values(), *results]
     for table in tables:
         delta.make(config.root, table)
 
@@ -118,7 +119,7 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
     make_tables(config)
     until = _send_marker(config)
     rows: Counter[str] = Counter()
-    topics = [*(stream.topic for stream in config.streams.values()), *_of_topics(config)]
+    topics = [*(stream.topic for stream in recorded_streams(config.streams)), *_of_topics(config)]
     try:
         reader = session.readStream.format("kafka").options(**{**config.kafka.spark, **SOURCE_OPTIONS})
         records = (
@@ -275,7 +276,8 @@ def _of_topics(config: LakeConfig) -> dict[str, Table]:
 def _readers(config: LakeConfig) -> dict[str, tuple[Table, EventReader | JsonReader | None]]:
     """By topic the table of its records and the reader that parses them; None if the records are stored unparsed."""
     streams = {
-        stream.topic: (events_table(stream), EventReader(stream, config.schemas)) for stream in config.streams.values()
+        stream.topic: (events_table(stream), EventReader(stream, config.schemas))
+        for stream in recorded_streams(config.streams)
     }
     others = _of_topics(config).items()
     return {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import polars as pl
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 
 from nightjar.lake.config import LakeError
-from nightjar.lake.tables import Table
+from nightjar.lake.tables import Part, Table
 from nightjar.storage.access import Access
 from nightjar.storage.paths import AnyPath, access_of, local_copy, names_in, options_of, remove_tree, spark_name
 
@@ -34,8 +35,20 @@ def folder(root: AnyPath, table: Table) -> str:
     return str(root / table.name)
 
 
+# Of a union's events: that of each part.
+Version = int | tuple[int, ...]
+
+
+def parts_of(table: Table, at: Version | None) -> Iterator[tuple[Part, Any]]:
+    """The parts of a union's events, with the version of each (None: the newest)."""
+    versions = at if isinstance(at, tuple) else [None] * len(table.parts)
+    return zip(table.parts, versions, strict=True)
+
+
 def exists(root: AnyPath, table: Table) -> bool:
     """Whether the table's log has a commit or a checkpoint; a crash during the table's creation leaves neither."""
+    if table.parts:
+        return all(exists(root, part.table) for part in table.parts)
     return any(_COMMITTED.fullmatch(name) for name in names_in(root / table.name / "_delta_log"))
 
 
@@ -99,8 +112,10 @@ def delete_unused(held: DeltaTable, unused: timedelta) -> list[str]:
     return held.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
 
 
-def version(root: AnyPath, table: Table) -> int:
-    """The table's newest version. Not with Spark, which would run a job to find it."""
+def version(root: AnyPath, table: Table) -> Any:
+    """The table's newest version (Version). Not with Spark, which would run a job to find it."""
+    if table.parts:
+        return tuple(version(root, part.table) for part in table.parts)
     return opened(root, table).version()
 
 
@@ -111,11 +126,19 @@ def schema(root: AnyPath, table: Table, at: int | None = None) -> pa.Schema:
 
 @dataclass(frozen=True)
 class File:
-    """A file of a table and its number of rows. access: to the object store that it is in, if it is in one."""
+    """A file of a table and its number of rows. access: to the object store that it is in, if it is in one; part: of a
+    union's events the number of the part that has it."""
 
     path: str
     rows: int
     access: Access | None = None
+    part: int = 0
+
+
+def _of_parts(table: Table, at: Version | None, find: Callable[[Part, Any], list[File]]) -> list[File]:
+    """The files of a union's parts. find: those of one in a version."""
+    found = enumerate(parts_of(table, at))
+    return [changed(file, part=number) for number, (part, version) in found for file in find(part, version)]
 
 
 # The log's times are truncated to milliseconds (µs).
@@ -123,13 +146,28 @@ _STATISTICS_STEP = 1000
 
 
 def files_within(
-    root: AnyPath, table: Table, at: int, *, instant: str, spans: Sequence[tuple[int, int]], arrived: date | None = None
+    root: AnyPath,
+    table: Table,
+    at: Version,
+    *,
+    instant: str,
+    spans: Sequence[tuple[int, int]],
+    arrived: date | None = None,
 ) -> list[File]:
     """The files of the version `at` that may have rows whose `instant` (a timestamp column) is in one of the spans.
 
     spans: µs, both ends included. Files are selected by their minimum and maximum in the table's log; a file without
     these is always selected. arrived: files of earlier arrival dates are omitted.
     """
+    if table.parts:
+        return _of_parts(
+            table,
+            at,
+            lambda part, of: files_within(
+                root, part.table, of, instant=part.column(instant), spans=spans, arrived=arrived
+            ),
+        )
+    assert not isinstance(at, tuple)  # noqa: S101  of one table
     place = folder(root, table)
     found = _log(root, table, at)
     if not found.height:
@@ -144,10 +182,13 @@ def files_within(
 
 
 def files_of(
-    root: AnyPath, table: Table, at: int, column: str, dates: Sequence[tuple[date, date]] | None
+    root: AnyPath, table: Table, at: Version, column: str, dates: Sequence[tuple[date, date]] | None
 ) -> list[File]:
     """The files of the version `at` in the partitions of `column` within some ranges of dates (both ends included);
     dates: None: all files."""
+    if table.parts:
+        return _of_parts(table, at, lambda part, of: files_of(root, part.table, of, column, dates))
+    assert not isinstance(at, tuple)  # noqa: S101  of one table
     place = folder(root, table)
     found = _log(root, table, at)
     if not found.height:
@@ -190,6 +231,13 @@ def spans_by_day(root: AnyPath, table: Table, column: str) -> dict[date, tuple[i
 
     Taken from the table's log: None if it has no values of the column for the date.
     """
+    if table.parts:
+        spans: dict[date, tuple[int, int] | None] = {}
+        for part in table.parts:
+            for day, span in spans_by_day(root, part.table, part.column(column)).items():
+                other = spans.get(day)
+                spans[day] = span if other is None or span is None else (min(other[0], span[0]), max(other[1], span[1]))
+        return spans
     found = _log(root, table)
     if not found.height:
         return {}
@@ -283,6 +331,8 @@ def newest_files(root: AnyPath, table: Table, rows: int) -> list[File]:
 
     The table is one by arrival date; files of a date are in the order of their latest arrival where the log has that.
     """
+    if table.parts:
+        return _of_parts(table, None, lambda part, _: newest_files(root, part.table, rows))
     place = folder(root, table)
     found = _log(root, table)
     if not found.height:

@@ -15,6 +15,9 @@ DAYS = 7
 
 def events_per_day(root: AnyPath, stream: Stream) -> int | None:
     """Records of the busiest of the stream's last DAYS arrival days; None if the lake has none."""
+    if stream.members:
+        of_each = [events_per_day(root, source) for source in stream.sources]
+        return sum(each or 0 for each in of_each) or None
     table = events_table(stream)
     if not delta.exists(root, table):
         return None

@@ -186,8 +186,10 @@ def refuse_other_fields(root: AnyPath, stream: Stream) -> None:
 
     A missing optional field is allowed: `delta.make` adds it.
     """
+    for source in stream.sources if stream.members else ():
+        refuse_other_fields(root, source)
     table = events_table(stream)
-    if not exists(root, table):
+    if stream.members or not exists(root, table):
         return
     held = {field.name: field.type for field in schema(root, table)}
     others = "Or name new folders as checkpoint_dir and lake_dir"

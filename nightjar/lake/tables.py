@@ -22,8 +22,9 @@ from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
 from nightjar.contracts.run_manifest import RUN_MANIFEST
 from nightjar.contracts.snoozes import SNOOZE
 from nightjar.rules.alert_schema import ALERT_SCHEMA
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, UnionMember
 from nightjar.rules.types import INSTANT, FieldType, Kind
+from nightjar.rules.unions import source_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -52,11 +53,13 @@ _ARROW_TYPES = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table's schema. columns: name to Spark's type; partitioned_by: partition columns."""
+    """A table's schema. columns: name to Spark's type; partitioned_by: partition columns; parts: of a union's events,
+    which have no table: what they are read from."""
 
     name: str
     columns: dict[str, str] = field(repr=False)
     partitioned_by: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @property
     def ddl(self) -> str:
@@ -85,6 +88,18 @@ def spark_type(kind: FieldType) -> str:
     return f"decimal({kind.precision},{kind.scale})" if kind.kind is Kind.DECIMAL else _SPARK_TYPES[kind.kind]
 
 
+@dataclass(frozen=True)
+class Part:
+    """The table of a union's member."""
+
+    table: Table
+    member: UnionMember
+
+    def column(self, name: str) -> str:
+        """The column that has the values of a column of the union, if it has any."""
+        return source_of(self.member, name) or name
+
+
 def events_table(stream: Stream) -> Table:
     """Every record of the stream's topic including duplicates, so that offsets without gaps prove that nothing is lost.
 
@@ -93,7 +108,9 @@ def events_table(stream: Stream) -> Table:
     """
     fields = {name: spark_type(kind) for name, kind in stream.fields.items()}
     unusable = {"rejected": "string", "detail": "string", "original": "binary"}
-    return Table(f"events_{stream.name}", {**fields, "sent_at": "bigint", **unusable, **COORDINATES}, ("arrival_date",))
+    columns = {**fields, "sent_at": "bigint", **unusable, **COORDINATES}
+    parts = tuple(Part(events_table(member.stream), member) for member in stream.members)
+    return Table(f"events_{stream.name}", columns, ("arrival_date",), parts)
 
 
 # An invalid record of these topics has NULL in all columns except `original`, its bytes.

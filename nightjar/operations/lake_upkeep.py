@@ -17,6 +17,7 @@ from nightjar.rules.durations import MICROSECONDS, format_duration
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.retention import widest
+from nightjar.rules.streams import recorded_streams
 from nightjar.rules.timestamps import from_microseconds
 
 # The name that stands for the tables of all streams' events.
@@ -42,7 +43,7 @@ def _upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Ma
     refuse_too_short(settings, config)
     root, unused = config.lake.root, timedelta(microseconds=settings.lake_file_retention)
     kept = settings.lake_retention
-    tables = [(events_table(stream), EVENTS) for stream in config.streams.values()]
+    tables = [(events_table(stream), EVENTS) for stream in recorded_streams(config.streams)]
     tables += [(table, table.name) for table in (*AGING, RULES, RULE_STATUS, TABLES, ARCHIVES, RUNS)]
     for table, name in tables:
         first = from_microseconds(now - kept[name]).date() if name in kept else None

@@ -31,7 +31,7 @@ from nightjar.lake.config import LakeConfig, LakeError
 from nightjar.lake.session import open_session
 from nightjar.operations.locks import sole_job, sole_writer
 from nightjar.rules.rulebook import RuleBook
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 from nightjar.streaming import kafka_clients
 from nightjar.streaming.config import JobConfig
 from nightjar.streaming.driver.answering import Answering
@@ -83,7 +83,7 @@ def rebuild(
     with sole_job(config.checkpoint) as fence, sole_writer(lake.root) as lake_fence:
         config, lake = replace(config, fence=fence), replace(lake, fence=lake_fence)
         checkpoint = Checkpoint(config)
-        for stream in streams.values():
+        for stream in recorded_streams(streams):
             stream_state.refuse_other_fields(lake.root, stream)
         with stages.stage("Archive", f"{settings.bootstrap} to {lake.root}"):
             own = session or open_session(lake)
@@ -109,7 +109,7 @@ def rebuild(
                 stream = streams[key.stream]
                 with stages.stage(f"State of {stream.name} by {key.field or '(all)'}"):
                     share = share_of(config, book, number, clocks.get(stream.name))
-                    read = {p: (0, offset) for p, offset in consumed.get(stream.topic, {}).items()}
+                    read = {p: (0, offset) for p, offset in stream.by_partition(consumed).items()}
                     announced = stream_state.announced(lake.root, stream, book, key, share.announced_since)
                     held = write_share(
                         folder,
@@ -139,7 +139,7 @@ def _begins(settings: Settings, config: JobConfig, consumed: Offsets, answers: i
     The state has all rules and past clock records are of no use, so both topics are resumed at their end. answers: the
     offset after the last answer.
     """
-    topics = {stream.topic for stream in config.streams.values()}
+    topics = {stream.topic for stream in recorded_streams(config.streams)}
     clock = TopicPartition(config.topics.clock, 0)
     places = [TopicPartition(topic, p) for topic in topics for p in consumed.get(topic, {})]
     with closing(consumer(settings)) as client, explained(settings, "looking up where topics begin"):
@@ -160,14 +160,14 @@ class _Unread:
 
 
 def _unread(lake: LakeConfig, stream: Stream, consumed: Offsets, begins: Offsets) -> _Unread:
-    of, goes_on = consumed.get(stream.topic, {}), begins.get(stream.topic, {})
+    of, goes_on = stream.by_partition(consumed), stream.by_partition(begins)
     offsets = {p: (offset, goes_on[p]) for p, offset in of.items() if offset < goes_on[p]}
     held, arrival = stream_state.extent(lake.root, stream, offsets)
     lacking = sum(end - first for first, end in offsets.values()) - held
     if lacking or (offsets and arrival is None):
         raise LakeError(
             f"neither Kafka nor the lake has {counted(lacking, 'record')} that the job had yet to read",
-            where=f"topic {stream.topic}, offsets {offsets}",
+            where=f"topic {', '.join(stream.topics)}, offsets {offsets}",
             remedy="They are lost. Set checkpoint_dir to a new folder to start with what Kafka still has",
         )
     return _Unread(offsets, arrival or 0)

@@ -33,6 +33,7 @@ from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds, iso_text
 from nightjar.rules.types import INSTANT
+from nightjar.rules.unions import united
 
 # Records that are read of a topic: some seconds.
 _MOST_ALERTS, _MOST_EVENTS = 500_000, 200_000
@@ -84,6 +85,10 @@ class OnKafka:
     def events(self, stream: Stream, since: int) -> pl.DataFrame | None:
         """The stream's events that may be from `since` (event time, µs) on: its fields, arrival_time, partition,
         offset. None: there are too many, or Kafka cannot be read."""
+        if stream.members:
+            found = [(member, self.events(member.stream, since)) for member in stream.members]
+            read = [(member, events.to_arrow()) for member, events in found if events is not None]
+            return pl.DataFrame(united(read, stream)) if read else None
         arrived = since - stream.max_future_skew
         records = self._behind(stream.topic, _MOST_EVENTS, arrived)
         if not records:

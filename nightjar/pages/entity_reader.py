@@ -86,6 +86,8 @@ def entity(lake: LakeReader, name: str, value: str, first: date | None, last: da
     begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
     entries, left_out, ids = [], {}, pl.DataFrame(schema={"stream": pl.String, "event_id": pl.String})
     for stream in shown:
+        if stream.members:  # whose events are those of its members
+            continue
         events, before = _events(lake, stream, name, value, (begin, end))
         entries += [Entry(row[stream.event_time], EVENT, stream.name, row) for row in events.iter_rows(named=True)]
         ids.extend(events.select(pl.lit(stream.name).alias("stream"), pl.col(stream.event_id).alias("event_id")))
@@ -101,7 +103,8 @@ def entity(lake: LakeReader, name: str, value: str, first: date | None, last: da
 
 def newest_event_day(lake: LakeReader, streams: Iterable[Stream]) -> date:
     """The date of the newest event of the streams, of whomever."""
-    tables = [(events_table(stream), stream.event_time) for stream in streams]
+    sources = {source.name: source for stream in streams for source in stream.sources}
+    tables = [(events_table(source), source.event_time) for source in sources.values()]
     spans = [
         high
         for table, at in tables

@@ -40,7 +40,7 @@ from nightjar.rules.asking import tables_asked
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK, sensitive_names
 from nightjar.rules.rulebook import RuleBook
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 from nightjar.rules.versions import RuleVersion
 from nightjar.storage.paths import AnyPath
 
@@ -401,7 +401,7 @@ class LakeReader:
             found = {stream.name: events_per_day(self._root, stream) for stream in streams}
             return {name: float(rate) for name, rate in found.items() if rate is not None}
 
-        return self._keep(tuple(map(events_table, streams)), ("rates",), measured)
+        return self._keep(tuple(map(events_table, recorded_streams(self._config.streams))), ("rates",), measured)
 
     def alerts_a_day(self) -> dict[str, list[tuple[date, int]]]:
         """By rule the days (UTC) of events and how many alerts hold there."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -45,8 +45,39 @@ _DERIVED_KEYS = ("sql", "sensitive")
 _ORDERING = frozenset({Kind.INT64, Kind.DECIMAL, Kind.TIMESTAMP})
 
 
+T = TypeVar("T")
+
+
 def _nothing() -> Mapping[str, Any]:
     return MappingProxyType({})
+
+
+# A union's partitions: those of its first member, then from here on those of the next, and so on.
+_PARTITIONS_A_MEMBER = 1 << 20
+
+
+@dataclass(frozen=True)
+class UnionMember:
+    """A stream of a union. alias: its name there; number: its place there, from 0; fields: its fields, by their names
+    in the union, except what every union has of each of its streams (rules/unions.py)."""
+
+    alias: str
+    stream: Stream
+    number: int
+    fields: Mapping[str, str]
+
+    @property
+    def first_partition(self) -> int:
+        """The number that the first partition of its topic has in the union."""
+        return self.number * _PARTITIONS_A_MEMBER
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # as of Stream
+        return _member, (self.alias, self.stream, self.number, dict(self.fields))
+
+
+def _member(alias: str, stream: Stream, number: int, fields: dict[str, str]) -> UnionMember:
+    return UnionMember(alias, stream, number, MappingProxyType(fields))
 
 
 @dataclass(frozen=True)
@@ -79,6 +110,44 @@ class Stream:
     """The tables that its rules can ask, with the type of each one's key (rules/tables.py)."""
     lookup: Mapping[str, str] = field(default_factory=_nothing)
     """To one of its rules: the tables whose values that looks up, each with the field that is the key."""
+    members: tuple[UnionMember, ...] = ()
+    """Of a union: the streams whose events it has (rules/unions.py). It has no topic then."""
+
+    @property
+    def sources(self) -> tuple[Stream, ...]:
+        """The streams whose records are its events: itself, or the members of a union."""
+        return tuple(member.stream for member in self.members) or (self,)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of its records."""
+        return tuple(stream.topic for stream in self.sources)
+
+    def by_partition(self, of_topics: Mapping[str, Mapping[int, T]]) -> dict[int, T]:
+        """What is known of partitions, by topic and their number there, by the number that events of the stream have as
+        their `partition`."""
+        if not self.members:
+            return dict(of_topics.get(self.topic, {}))
+        return {
+            member.first_partition + number: value
+            for member in self.members
+            for number, value in of_topics.get(member.stream.topic, {}).items()
+        }
+
+    def of_member(self, member: UnionMember, by_partition: Mapping[int, T]) -> dict[int, T]:
+        """The reverse of `by_partition` for one member: what is known of its topic's partitions, by their number."""
+        last = member.first_partition + _PARTITIONS_A_MEMBER
+        return {
+            number - member.first_partition: value
+            for number, value in by_partition.items()
+            if member.first_partition <= number < last
+        }
+
+    def place_of(self, partition: int) -> tuple[str, int]:
+        """The topic, and the number there, of a `partition` of the stream's events."""
+        if not self.members:
+            return self.topic, partition
+        return self.members[partition // _PARTITIONS_A_MEMBER].stream.topic, partition % _PARTITIONS_A_MEMBER
 
     @property
     def reads_key(self) -> bool:
@@ -221,6 +290,19 @@ def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
     return streams[name]
 
 
+def recorded_stream(name: str, streams: Mapping[str, Stream]) -> Stream:
+    """One of the declared streams that have a topic.
+
+    Raises:
+        SettingsError: there is none of this name, or it is a union.
+    """
+    found = stream_named(name, streams)
+    if found.members:
+        remedy = f"Name one of its streams: {', '.join(source.name for source in found.sources)}"
+        raise SettingsError("is a union, which has no topic", where=name, remedy=remedy)
+    return found
+
+
 def streams_from_mapping(
     mapping: Mapping[str, Any], origin: str, folder: Path | None = None, tables: Any = None
 ) -> dict[str, Stream]:
@@ -232,7 +314,12 @@ def streams_from_mapping(
         raise DeclarationError(
             "no stream is declared", where=f"{origin}: streams", remedy="A stream is a table [streams.NAME]"
         )
-    streams = {str(name): _Declaration(str(name), body, origin, folder).stream() for name, body in mapping.items()}
+    united = {name for name, body in mapping.items() if isinstance(body, Mapping) and "union" in body}
+    streams = {
+        str(name): _Declaration(str(name), body, origin, folder).stream()
+        for name, body in mapping.items()
+        if name not in united
+    }
     topics: dict[str, str] = {}
     for stream in streams.values():
         if (other := topics.setdefault(stream.topic, stream.name)) != stream.name:
@@ -241,7 +328,28 @@ def streams_from_mapping(
                 where=f"{origin}: streams.{stream.name}.topic",
                 remedy="Give each stream a topic of its own",
             )
+    if united:
+        from nightjar.rules.unions import union_of
+
+        unions = {name: union_of(_stream_name(name, origin), mapping[name], streams, origin) for name in united}
+        streams = {name: unions[name] if name in united else streams[name] for name in map(str, mapping)}
     return streams if tables is None else with_tables(streams, tables, origin)
+
+
+def recorded_streams(streams: Mapping[str, Stream]) -> list[Stream]:
+    """Those with a topic and a table of their own: all but unions."""
+    return [stream for stream in streams.values() if not stream.members]
+
+
+def _stream_name(name: Any, origin: str) -> str:
+    """The name, if a stream can have it."""
+    if isinstance(name, str) and STREAM_NAME.fullmatch(name):
+        return name
+    raise DeclarationError(
+        f"{name!r} is not a stream name",
+        where=f"{origin}: streams.{name}",
+        remedy="Use lower-case letters, digits and _, as in logins",
+    )
 
 
 def with_tables(streams: Mapping[str, Stream], tables: Any, origin: str) -> dict[str, Stream]:
@@ -262,8 +370,7 @@ class _Declaration:
         self.name = name
         self.origin = origin
         self.folder = folder
-        if not STREAM_NAME.fullmatch(name):
-            raise self.error("", f"{name!r} is not a stream name", "Use lower-case letters, digits and _, as in logins")
+        _stream_name(name, origin)
         if not isinstance(body, Mapping):
             raise self.error("", f"{body!r} is not a table", f"A stream is a table [streams.{name}]")
         self.body = body

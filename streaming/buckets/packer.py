@@ -28,9 +28,10 @@ from nightjar.ingestion.parsing import parse_events
 from nightjar.rules.events import QUARANTINE_REASONS
 from nightjar.rules.publishing import Answer
 from nightjar.rules.rulebook import WHOLE_STREAM, ShuffleKey
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 from nightjar.rules.timestamps import MAX_TIMESTAMP
 from nightjar.rules.types import INSTANT
+from nightjar.rules.unions import as_union, unions_with
 from nightjar.streaming.buckets.output_records import batches_of, json_records
 from nightjar.streaming.buckets.payloads import Payload, PayloadKind, encoded
 from nightjar.streaming.partitioning import buckets_of, divided, partition_key
@@ -91,7 +92,7 @@ class Packer:
         if self.tables_topic is not None and self.tables_topic in topics:
             read = pc.max(_of_topic(records, self.tables_topic, topics).column("offset")).as_py() + 1
             yield from self._to_buckets(PayloadKind.TABLES, str(read).encode())
-        for stream in self.streams.values():
+        for stream in recorded_streams(self.streams):
             if stream.topic in topics:
                 yield from self._events(_of_topic(records, stream.topic, topics), stream)
 
@@ -158,7 +159,11 @@ class Packer:
             columns = [column.combine_chunks() for column in parsed.events.columns]
             columns += [column if is_every else column.take(parsed.rows) for column in came.values()]
             names = [*stream.fields, "arrival_time", *_COORDINATES[1:]]
-            yield from self._by_bucket(pa.RecordBatch.from_arrays(columns, names), stream)
+            events = pa.RecordBatch.from_arrays(columns, names)
+            yield from self._by_bucket(events, stream)
+            for union, member in unions_with(stream, self.streams):
+                united = as_union(pa.Table.from_batches([events]), union, member).combine_chunks()
+                yield from self._by_bucket(united.to_batches()[0], union)
 
     def _by_bucket(self, events: pa.RecordBatch, stream: Stream) -> Iterator[PackedRow]:
         """Events for the buckets of each shuffle key of their stream, the first of which reports the late ones."""

@@ -120,11 +120,12 @@ class Arrivals:
         self._rates: dict[str, tuple[float, float]] = {}
 
     def partitions(self) -> dict[str, list[TopicPartition]]:
-        """The partitions of each stream's topic."""
+        """The partitions of each stream's topic, or of a union's topics."""
         return {
             stream.name: [
-                TopicPartition(stream.topic, number)
-                for number in sorted(self._consumer.partitions_for_topic(stream.topic) or ())
+                TopicPartition(topic, number)
+                for topic in stream.topics
+                for number in sorted(self._consumer.partitions_for_topic(topic) or ())
             ]
             for stream in self._config.streams.values()
         }
@@ -163,7 +164,7 @@ class Arrivals:
     def progress(self, committed: Offsets) -> dict[str, list[PartitionProgress]]:
         """Every partition of every stream, given the offsets of the last committed batch."""
         of_stream = self.partitions()
-        every = [partition for partitions in of_stream.values() for partition in partitions]
+        every = list(dict.fromkeys(partition for partitions in of_stream.values() for partition in partitions))
         self._consumer.assign(every)
         begins, ends = beginning_offsets(self._consumer, every), end_offsets(self._consumer, every)
         by_producer = self._config.arrival == "producer"
@@ -179,7 +180,8 @@ class Arrivals:
             last = self._arrival(partition, end - 1, deadline) if ended else None
             return PartitionProgress(consumed, end, waiting, last)
 
-        return {stream: [progress(partition) for partition in partitions] for stream, partitions in of_stream.items()}
+        known = {partition: progress(partition) for partition in every}
+        return {stream: [known[partition] for partition in partitions] for stream, partitions in of_stream.items()}
 
     def _arrival(self, partition: TopicPartition, offset: int, deadline: float, end: int | None = None) -> int | None:
         """The arrival of the record at this offset or the next one, µs; None if it could not be fetched in time, or if

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 from nightjar.ingestion.kafka_source import REAL_TIME_OPTIONS, SOURCE_OPTIONS, columns_beside, record_columns
 from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.rules.rulebook import ShuffleKey
+from nightjar.rules.streams import recorded_streams
 from nightjar.streaming.buckets.output_records import OUTPUT_SCHEMA
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.payloads import PACKED_SCHEMA
@@ -39,7 +40,7 @@ _EARLIEST, _LATEST = -2, -1
 
 def event_topics(config: JobConfig) -> list[str]:
     """The topics of events."""
-    return [stream.topic for stream in config.streams.values()]
+    return [stream.topic for stream in recorded_streams(config.streams)]
 
 
 def control_topics(config: JobConfig) -> list[str]:

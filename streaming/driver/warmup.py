@@ -28,7 +28,7 @@ from nightjar.contracts.json_text import ascii_json
 from nightjar.ingestion.kafka_source import record_columns
 from nightjar.rules.functions import Function
 from nightjar.rules.rulebook import Record, RuleBook, ShuffleKey
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 from nightjar.rules.timestamps import iso_text
 from nightjar.rules.types import FieldType, Kind
 from nightjar.storage.paths import AnyPath, remove_tree, spark_name
@@ -126,7 +126,7 @@ def _records(session: SparkSession, config: JobConfig) -> DataFrame:
     source = session.readStream.format("rate-micro-batch").options(
         rowsPerBatch=str(_ROWS), numPartitions="1", startTimestamp=str(now), advanceMillisPerBatch="200"
     )
-    return made_up(source.load(), list(config.streams.values()))
+    return made_up(source.load(), recorded_streams(config.streams))
 
 
 def engine_warm_up(config: JobConfig) -> WarmUp | None:
@@ -143,7 +143,7 @@ def engine_warm_up(config: JobConfig) -> WarmUp | None:
     for rows in [*_GROUPS] * 2:
         numbers = range(at, at + rows)
         at += rows
-        groups += [_made_up_group(stream, numbers) for stream in config.streams.values()]
+        groups += [_made_up_group(stream, numbers) for stream in recorded_streams(config.streams)]
     return WarmUp(plan, packer_of(replace(config, buckets=1), keys), tuple(groups))
 
 

@@ -38,6 +38,7 @@ from nightjar.rules.engine.store import ARRIVAL
 from nightjar.rules.rulebook import ShuffleKey
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import INSTANT
+from nightjar.rules.unions import as_union
 from nightjar.storage.paths import AnyPath
 from nightjar.streaming import kafka_clients
 from nightjar.streaming.buckets.primed_state import ExportWriter, Lack
@@ -71,7 +72,7 @@ class Request:
     state: AnyPath
     """The folder of all buckets."""
     until: Mapping[int, int]
-    """The offset by partition of the stream's topic up to which events are needed."""
+    """The offset by partition of the stream up to which events are needed."""
     lacks: tuple[Lack, ...]
     """What the state lacks, by bucket of the shuffle key."""
     firsts: tuple[int, ...]
@@ -146,7 +147,7 @@ def _lacking(request: Request) -> Iterator[pa.Table]:
     config, stream, lake = request.config, request.stream, request.config.lake
     archived = {}
     if lake is not None and delta.exists(lake, events_table(stream)):
-        archived = archived_offsets(lake).get(stream.topic, {})
+        archived = stream.by_partition(archived_offsets(lake))
     split = {partition: min(archived.get(partition, 0), end) for partition, end in request.until.items()}
     if lake is not None and any(split.values()):
         offsets = {partition: (0, end) for partition, end in split.items()}
@@ -164,6 +165,11 @@ def kafka_events(
 ) -> Iterator[pa.Table]:
     """The usable events in these ranges of offsets by partition, as far as Kafka has them and they can be from `since`
     (event time, µs) on: the stream's fields, ARRIVAL, partition, offset. Those of a table are in order of arrival."""
+    for member in stream.members:
+        of_topic = stream.of_member(member, offsets)
+        yield from (as_union(each, stream, member) for each in kafka_events(config, member.stream, of_topic, since))
+    if stream.members:
+        return
     ends = {TopicPartition(stream.topic, partition): end for partition, (_, end) in offsets.items()}
     if not ends:
         return

@@ -179,7 +179,7 @@ class Primer:
     def _lacks_before(self, key: ShuffleKey) -> Mapping[int, int]:
         """See Metadata; of a shuffle key of the checkpoint."""
         number = self._metadata.shuffle_keys.index(key)
-        return self._metadata.lacks_before(number, self._config.streams[key.stream].topic)
+        return self._metadata.lacks_before(number, self._config.streams[key.stream])
 
     def _coverage(self, key: ShuffleKey) -> Coverage | None:
         """That of the shuffle key by the last committed batch; None where it is not known, or does not matter."""
@@ -211,8 +211,10 @@ class Primer:
 
     def _start(self, key: ShuffleKey, needs: list[Needs]) -> None:
         config, checkpoint = self._config, self._checkpoint
-        topic = config.streams[key.stream].topic
-        until = checkpoint.committed_offsets().get(topic, {})  # before the heads: what these hold as late may be later
+        stream = config.streams[key.stream]
+        until = stream.by_partition(
+            checkpoint.committed_offsets()
+        )  # before the heads: what these hold as late may be later
         coverage = self._look(key)
         if coverage is None:
             return

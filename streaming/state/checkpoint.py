@@ -117,7 +117,7 @@ class Checkpoint:
         for number, each in enumerate([*made.numbered, *added]):
             has_nothing = number in again or number >= len(known)
             stream = self._streams.get(each.stream)
-            began = read.get(stream.topic) if has_nothing and stream is not None else None
+            began = stream.by_partition(read) if has_nothing and stream is not None else None
             dropped = (each.dropped or each.key in unused) and number not in again
             numbered.append(NumberedKey(each.stream, each.field, began or each.began, dropped))
         settled = self._made(numbered, name=made.name, folder=made.folder, begins=made.begins, began=made.began or {})

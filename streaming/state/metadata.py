@@ -38,6 +38,7 @@ class Declaration(msgspec.Struct, frozen=True):
     """What the state depends on in the declaration of a stream."""
 
     topic: str
+    """Of a union those of its members, in their order, with + between them."""
     event_id: str
     event_time: str
     entities: list[str]
@@ -53,7 +54,7 @@ class Declaration(msgspec.Struct, frozen=True):
         """That of a stream as it is declared now."""
         fields = {name: str(kind) for name, kind in stream.fields.items()}
         return cls(
-            stream.topic,
+            "+".join(stream.topics),
             stream.event_id,
             stream.event_time,
             list(stream.entities),
@@ -140,9 +141,9 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """The shuffle keys that events are sent to."""
         return [each.key for each in self.numbered if not each.dropped]
 
-    def lacks_before(self, number: int, topic: str) -> Mapping[int, int]:
-        """By partition of the topic the first offset that the state of the key of this number can have, if not 0."""
-        of_key = self.numbered[number].began or (self.began or {}).get(topic, {})
+    def lacks_before(self, number: int, stream: Stream) -> Mapping[int, int]:
+        """By partition of its stream the first offset that the state of the key of this number can have, if not 0."""
+        of_key = self.numbered[number].began or stream.by_partition(self.began or {})
         return {partition: offset for partition, offset in of_key.items() if offset}
 
     def misfit(self, streams: Mapping[str, Stream], buckets: int) -> Misfit | None:

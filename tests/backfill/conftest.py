@@ -19,8 +19,10 @@ from nightjar.local.kafka import LocalKafka
 from nightjar.replay import send_together
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import microseconds
+from nightjar.rules.unions import union_of
 from tests.support.job_host import CaseRun
 from tests.support.nights import DAY, FirstNight, Night
+from tests.support.unions import with_members
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +60,18 @@ RULES = [
         "when": "f >= 2",
         "measures": {"f": {"count": "*", "over": "30m", "where": "status = 'FAIL'"}},
     },
+    {
+        "id": "paid-after-failure",
+        "stream": "activity",
+        "group_by": ["customer_id"],
+        "when": "stream = 'transactions' AND f >= 1 AND spent > 50",
+        "measures": {
+            "f": {"count": "*", "over": "1h", "where": "stream = 'logins' AND status = 'FAIL'"},
+            "spent": {"sum": "amount", "over": "1h"},
+        },
+    },
 ]
+UNION = {"union": ["logins", "transactions"], "entities": ["customer_id"]}
 
 
 @pytest.fixture(scope="session")
@@ -71,12 +84,13 @@ def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.Te
     settings = broker.settings.model_copy(update={**named, **small, **given})
     streams = {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in load_streams().items()}
     del streams["payments"]
+    declared = {**streams, "activity": union_of("activity", UNION, streams, "test")}
     history = plan_history(
         streams,
         Options(events=4_000, days=1, customers=300, terminals=60, logins=0.5, fraud=0.02, start=DAY, seed=3),
     )
-    topics.ensure(settings, streams.values())
-    with CaseRun(spark, settings, streams) as job:
+    topics.ensure(settings, declared.values())
+    with CaseRun(spark, settings, declared) as job:
         job.take(
             Step(
                 microseconds(DAY) - 3_600_000_000,
@@ -89,7 +103,7 @@ def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.Te
         send_together(settings, streams, plans, speed=float("inf"), begins=history.begins)
         job.await_consumed({(streams[name].topic, 0): plan.num_rows for name, plan in plans.items()})
         job.await_reported()
-    config = backfill_config(settings, streams)
+    config = backfill_config(settings, declared)
     # in Spark's tasks, which a day as small as this would be spared
     return Night(spark, replace(config, lake=replace(config.lake, max_driver_rows=-1)), settings, history)
 
@@ -110,10 +124,12 @@ def copied(night: Night, tmp_path: Path) -> Night:
     names = {name: value for name, value in night.settings.model_dump().items() if name.endswith("_topic")}
     renamed = {name: own + value.removeprefix(before) for name, value in names.items()}
     settings = night.settings.model_copy(update={**renamed, "data_dir": tmp_path})
-    streams = {
-        name: replace(stream, topic=own + stream.topic.removeprefix(before))
-        for name, stream in night.config.streams.items()
-    }
+    streams = with_members(
+        {
+            name: replace(stream, topic=own + stream.topic.removeprefix(before))
+            for name, stream in night.config.streams.items()
+        }
+    )
     topics.ensure(settings, streams.values())
     with producer(settings, linger_ms=5) as client:
         for topic in topics.topics(night.settings, night.config.streams.values()):

@@ -37,7 +37,7 @@ import great_expectations as gx
 
 suite = gx.ExpectationSuite("rules", expectations=[
     gx.expectations.ExpectColumnDistinctValuesToBeInSet(
-        column="rule_id", value_set=["busy", "busier", "popular", "guessing"])])
+        column="rule_id", value_set=["busy", "busier", "popular", "guessing", "paid-after-failure"])])
 """,
     "events_transactions/amounts.json": json.dumps(
         {
@@ -75,7 +75,10 @@ def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(first_ni
     corrected = night.alerts()
     assert latest_alerts(corrected) == expected(night)
     assert corrected.height == before.height + counts["published"]
-    assert set(scan(root, VIOLATIONS).collect()["alert_id"]) == {alert_id for alert_id, _ in expected(night)}
+    violations = scan(root, VIOLATIONS).collect()
+    assert set(violations["alert_id"]) == {alert_id for alert_id, _ in expected(night)}
+    for table in (violations, scan(root, CORRECTIONS).collect()):  # also of a union
+        assert table.filter(stream="activity").height > 0
 
     versions = versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS)
     alert = corrected.filter(pl.col("kind") == "alert").sort("alert_id", "revision").row(-1, named=True)

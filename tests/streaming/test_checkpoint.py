@@ -19,6 +19,7 @@ from nightjar.streaming.state.statelog import Head
 
 STREAMS = load_streams()
 TRANSACTIONS = STREAMS["transactions"]
+TRANSACTIONS = STREAMS["transactions"]
 SHUFFLE_KEYS = RuleBook(STREAMS).shuffle_keys
 
 
@@ -56,7 +57,10 @@ def test_a_shuffle_key_that_was_added_lacks_what_was_read_before(config: JobConf
     more = [*SHUFFLE_KEYS, ShuffleKey("transactions", WHOLE_STREAM)]
     Checkpoint(config).settle(more)
     found = Checkpoint(config).settle(more)
-    assert [dict(found.lacks_before(number, topic)) for number in (0, len(SHUFFLE_KEYS))] == [{0: 3}, {0: 9, 1: 4}]
+    assert [dict(found.lacks_before(number, TRANSACTIONS)) for number in (0, len(SHUFFLE_KEYS))] == [
+        {0: 3},
+        {0: 9, 1: 4},
+    ]
     assert Checkpoint(config).metadata == found
 
 
@@ -81,7 +85,11 @@ def test_a_dropped_shuffle_key_keeps_its_number_and_has_no_state_when_it_is_want
         (Checkpoint(config).query / folder / "0").write_text(content)
     leave(number * config.buckets)
     again = Checkpoint(config).settle(more, wanted={whole})
-    assert (again.in_use, again.dropped, again.lacks_before(number, topic)) == (more, frozenset(), {0: 9})
+    assert (again.in_use, again.dropped, again.lacks_before(number, TRANSACTIONS)) == (
+        more,
+        frozenset(),
+        {0: 9},
+    )
     assert (kept.exists(), lost.exists()) == (True, False)
 
 

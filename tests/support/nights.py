@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 from nightjar.kafka.rule_topics import rule_book
 from nightjar.rules.truth import Truth
+from tests.support.unions import united
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
 
@@ -70,9 +71,10 @@ class FirstNight:
 def truth(night: Night) -> pl.DataFrame:
     """What holds, by the engine at once over all events."""
     ruleset = rule_book(night.settings, night.config.streams).ruleset
+    events = {name: share.events for name, share in night.history.streams.items()}
+    events |= {name: united(stream, events) for name, stream in night.config.streams.items() if stream.members}
     return pl.concat(
-        pl.DataFrame(Truth(share.stream, ruleset, share.events).violations())
-        for share in night.history.streams.values()
+        pl.DataFrame(Truth(night.config.streams[name], ruleset, each).violations()) for name, each in events.items()
     )
 
 

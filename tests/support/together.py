@@ -32,6 +32,7 @@ from nightjar.rules.streams import Stream, load_streams, tables_of
 from nightjar.rules.timestamps import MAX_TIMESTAMP
 from nightjar.rules.types import STRING, FieldType
 from tests.support.reference import fnv64
+from tests.support.unions import with_members
 
 OWNER = "of_case"
 # Before the id of a rule in the Flink demo's text form.
@@ -151,6 +152,8 @@ class Together:
             waits = b'"unless"' in messages
             for name, own in case.streams.items():
                 stream = replace(own, tables=MappingProxyType({}))
+                if stream.members:
+                    continue
                 # a stream without a rule would cost every batch its share; a Flink rule names none
                 if name.encode() not in messages and name not in used:
                     continue
@@ -163,9 +166,21 @@ class Together:
                     shared = name if stream == shipped.get(name) else f"{name}_{number}"
                     known.append((stream, shared))
                 names[name] = shared
+            for name, own in case.streams.items():
+                if own.members:
+                    names[name] = f"{name}_{number}"
+                    members = tuple(
+                        replace(
+                            of,
+                            stream=replace(of.stream, name=names[of.stream.name]),
+                            fields={**of.fields, OWNER: OWNER},
+                        )
+                        for of in own.members
+                    )
+                    alone.append((replace(own, tables=MappingProxyType({}), members=members), names[name]))
             parts.append(Part(case, mark, names, waits))
         streams = {name: replace(_owned(stream, name), tables=tables) for stream, name in [*known, *alone]}
-        return cls(tuple(parts), streams)
+        return cls(tuple(parts), with_members(streams))
 
     def rounds(self) -> Iterator[list[tuple[Part, Step]]]:
         """The first step of every case, then the second of those that have one, and so on."""
@@ -185,7 +200,8 @@ def _all_tables(cases: Iterable[Case]) -> Mapping[str, FieldType]:
 
 
 def _owned(stream: Stream, name: str) -> Stream:
-    named = replace(stream, name=name, topic=name, fields=MappingProxyType({**stream.fields, OWNER: STRING}))
+    topic = "" if stream.members else name
+    named = replace(stream, name=name, topic=topic, fields=MappingProxyType({**stream.fields, OWNER: STRING}))
     if stream.encoding == PLAIN:
         return named
     return replace(named, paths=MappingProxyType({**stream.paths, OWNER: FieldPath((HEADERS, OWNER))}))

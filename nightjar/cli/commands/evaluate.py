@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from nightjar.terminal.tables import RecordTable
 
 
+_UNIONS = "Of a union: a folder with a file, or folder, for each of its streams, named as that is in the union."
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("evaluate")(evaluate)
@@ -23,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     stream: Annotated[str, typer.Option(help="The stream the events belong to.", show_default=False)],
     rules: Annotated[Path, typer.Option(help="Rules as YAML or JSON.", show_default=False)],
-    events: Annotated[Path, typer.Option(help=EVENTS_HELP, show_default=False)],
+    events: Annotated[Path, typer.Option(help=f"{EVENTS_HELP} {_UNIONS}", show_default=False)],
     out: Annotated[Path, typer.Option(help="Parquet file to write.", show_default=False)],
     streams: Annotated[
         Path | None,

@@ -73,7 +73,7 @@ def replay(
     from nightjar.terminal.console import show_json
 
     context = Context(streams=streams)
-    declared = context.stream(stream)
+    declared = context.recorded_stream(stream)
     if keep_times and context.settings.arrival != "producer":
         raise SettingsError(
             "the topics take arrivals from the broker, so every event would be late",
