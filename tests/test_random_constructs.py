@@ -32,7 +32,15 @@ BOTH = {
     *("a late event", "an early event", "an event again", "two events of an id", "an order of equal times"),
 }
 OF_RUNS = {
-    *("a second stream", "a batch again", "other settings", "approvals", "control approve"),
+    *(
+        "a union",
+        "priming in a union",
+        "a second stream",
+        "a batch again",
+        "other settings",
+        "approvals",
+        "control approve",
+    ),
     *("priming", "priming with a table", "a shuffle key that is made", "a shuffle key that is made, with a table"),
 }
 

@@ -102,6 +102,8 @@ def _of_run(run: Run) -> Iterator[str]:
         name
         for name, is_there in {
             "a second stream": run.beside is not None,
+            "a union": bool(run.declared.members),
+            "priming in a union": run.primes and bool(run.declared.members),
             "a batch again": any(batch.again for batch in batches),
             "other settings": len({*starts}) > 1,
             "approvals": any(start.approvals for start in starts),

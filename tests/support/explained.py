@@ -21,6 +21,7 @@ from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds
 from tests.support.agreement import final
+from tests.support.unions import divided
 
 
 class Corrections:
@@ -96,9 +97,11 @@ def lake_of(
 ) -> BackfillConfig:
     """A lake of these records in the folder. events: by stream its fields, arrival_time, partition, offset; alerts: as
     JSON; changes: of tables."""
+    streams = {**streams, **{source.name: source for stream in streams.values() for source in stream.sources}}
     for name, table in events.items():
         arrived = pl.DataFrame(table).with_columns(pl.col("arrival_time").dt.date().alias("arrival_date"))
-        _add(root, events_table(streams[name]), arrived.to_dicts())
+        for source, rows in divided(streams[name], arrived.to_dicts()):
+            _add(root, events_table(source), rows)
     delta.make(root, ALERTS)
     delta.add(root, ALERTS, _alert_table(alerts), "test", 1)
     rows = [

@@ -15,7 +15,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from nightjar.rules.allowing import OF_ALERTS
-from nightjar.rules.durations import MICROSECONDS, parse_duration
+from nightjar.rules.durations import MICROSECONDS, format_duration, parse_duration
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import Stream, streams_from_mapping
 from nightjar.rules.tables import TableType
@@ -96,6 +96,33 @@ def streams(draw: st.DrawFn) -> Stream:
 def tiebreakers(fields: tuple[str, ...]) -> st.SearchStrategy[str | None]:
     """None, or one of the fields that may be the tie-breaker."""
     return st.sampled_from((None, *(name for name in fields if name in _ORDERING)))
+
+
+def united(stream: Stream, tiebreaker: str | None) -> Stream:
+    """A union of its name of two streams, "x" and "y", that have the stream's fields, the second not the last of them;
+    with this tie-breaker, or a union's own."""
+    names = [name for name in stream.fields if name not in (stream.event_id, stream.event_time)]
+    written = {
+        name: {
+            "event_id": stream.event_id,
+            "event_time": stream.event_time,
+            "entities": names[:1],
+            "allowed_lateness": format_duration(stream.allowed_lateness),
+            "max_future_skew": format_duration(stream.max_future_skew),
+            "fields": {
+                stream.event_id: "string",
+                stream.event_time: "timestamp",
+                **{each: FIELDS[each] for each in of},
+            },
+        }
+        for name, of in ((f"{stream.name}_x", names), (f"{stream.name}_y", names[:-1] or names))
+    }
+    union = {
+        "union": {"x": f"{stream.name}_x", "y": f"{stream.name}_y"},
+        "entities": [*stream.entities],
+        **({"tiebreaker": tiebreaker} if tiebreaker else {}),
+    }
+    return streams_from_mapping({**written, stream.name: union}, "tests")[stream.name]
 
 
 # Rules

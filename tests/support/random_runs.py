@@ -1,7 +1,7 @@
 """Random runs of the job: partitions read unevenly, clocks, restarts with other settings, rules that come meanwhile.
 
 A job evaluates one stream or two, each with its own fields, partitions, clock and lateness; their rules come on one
-topic, and share ids now and then.
+topic, and share ids now and then. The first is a union in a quarter of the runs.
 
 Records arrive at one time and are read at another. A batch takes all rule messages that have arrived and some unread
 events of each partition, in their order; its clock is honest (no event read later arrived before it) or, now and then,
@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from zlib import crc32
 
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from nightjar.rules.engine.table_rows import TableRows
 from nightjar.rules.publishing import CONTROLS
 from nightjar.rules.streams import Stream, streams_from_mapping
 from nightjar.rules.timestamps import iso_text, parse_timestamp
+from nightjar.rules.unions import STREAM_NUMBER, event_of_union
 from tests.support.histories import (
     OVERS,
     SECOND,
@@ -37,6 +39,7 @@ from tests.support.histories import (
     kinds_of,
     rules,
     tiebreakers,
+    united,
 )
 from tests.support.random_cases import Happening, History, as_listed, rows_of, table_changes
 from tests.support.reference import NOT_YET, Change, Event, Passed, Version, is_refused
@@ -179,7 +182,7 @@ def script(run: Run, complaints: Iterable[str]) -> str:
     lines = [
         *(f"# {line}" for line in complaints),
         "from decimal import Decimal  # noqa: F401",
-        "from tests.support.histories import asking, declared  # noqa: F401",
+        "from tests.support.histories import asking, declared, united  # noqa: F401",
         "from tests.support.random_runs import Batch, Listed, Published, Restart, Run  # noqa: F401",
         "from tests.support.stream_host import played",
         f"stream = {_written(run.declared)}",
@@ -195,6 +198,10 @@ def script(run: Run, complaints: Iterable[str]) -> str:
 
 
 def _written(stream: Stream) -> str:
+    if stream.members:
+        plain, tie = _written(replace(stream.members[0].stream, name=stream.name)), stream.tiebreaker
+        written = f"united({plain}, {None if tie == STREAM_NUMBER else tie!r})"
+        return f"asking({written})" if stream.tables else written
     made = {name: getattr(stream, name) for name in ("name", "event_id", "event_time", "entities", "tiebreaker")}
     made |= {name: format_duration(getattr(stream, name)) for name in ("allowed_lateness", "max_future_skew")}
     fields = tuple(name for name in stream.fields if name not in (stream.event_id, stream.event_time))
@@ -203,9 +210,9 @@ def _written(stream: Stream) -> str:
 
 
 def as_history(run: Run) -> History | None:
-    """The same as a case can express it; None where records wait to be read, settings change, or several streams are
-    evaluated."""
-    if run.beside is not None:
+    """The same as a case can express it; None where records wait to be read, settings change, several streams are
+    evaluated, or a union."""
+    if run.beside is not None or run.declared.members:
         return None
     starts = [step for step in run.steps if isinstance(step, Restart)]
     answers, happenings, started = Answers(), [], 0
@@ -369,13 +376,15 @@ def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True) ->
     keys: whether rules may group by other fields than entities.
     """
     beside = draw(_streams(ELSEWHERE)) if stream is None and draw(st.booleans()) else None
-    stream = draw(_streams(THINGS)) if stream is None else stream
+    plain = draw(_streams(THINGS)) if stream is None else stream
+    is_union = stream is None and draw(st.integers(0, 3)) == 3
+    stream = united(plain, draw(st.sampled_from((None, plain.tiebreaker)))) if is_union else plain
     restart = Restart(draw(_DELAYS), draw(_LATENESS), None, draw(_APPROVALS))
     if beside is not None and draw(st.integers(0, 5)) < 5:
         restart = replace(restart, elsewhere=draw(_LATENESS))
     stream = asking(stream) if draw(st.integers(0, 2)) == 2 else stream
     primes = draw(st.booleans())
-    world = _World(draw, stream, beside, keys=keys and draw(st.booleans()))
+    world = _World(draw, stream, plain, beside, keys=keys and draw(st.booleans()))
     steps: list[Restart | Batch] = [restart]
     at = 300 * SECOND
     for number in range(draw(st.integers(2, 14 if primes else 10))):
@@ -421,31 +430,39 @@ def _streams(draw: st.DrawFn, name: str) -> Stream:
 class _Topic:
     """What has been sent to a stream, and what of it has been read."""
 
-    def __init__(self, draw: st.DrawFn, stream: Stream) -> None:
+    """plain: how its events are drawn, which may then become those of a union."""
+
+    def __init__(self, draw: st.DrawFn, stream: Stream, plain: Stream) -> None:
         partitions = draw(st.sampled_from((2, 1, 3, 4)))
-        self.stream = stream
+        self.stream, self._plain = stream, plain
         self.made: list[Event] = []
-        self._values = draw(event_values(kinds_of(stream)))
-        self._unread: list[list[Event]] = [[] for _ in range(partitions)]
-        self._sent = [0] * partitions
+        self._values = draw(event_values(kinds_of(plain)))
+        firsts = [member.first_partition for member in stream.members] or [0]
+        self._partitions = partitions
+        self._unread: dict[int, list[Event]] = {first + at: [] for first in firsts for at in range(partitions)}
+        self._sent = dict.fromkeys(self._unread, 0)
 
     def send(self, draw: st.DrawFn, at: int, allowed_lateness: int) -> None:
         """An event, or a copy of one, to some partition."""
         most = allowed_lateness + draw(st.sampled_from((0, 0, 60))) * SECOND
-        made = draw(event(self.stream, at, self.made, most=most, conflicting=True, values=self._values))
-        partition = draw(st.integers(0, len(self._sent) - 1))
+        made = draw(event(self._plain, at, self.made, most=most, conflicting=True, values=self._values))
+        partition = draw(st.integers(0, self._partitions - 1))
         self.made.append(made)
+        if members := self.stream.members:  # all events of one id are of one
+            member = members[crc32(made[self._plain.event_id].encode()) % len(members)]
+            made = {**event_of_union(made, self.stream, member), "arrival": at}
+            partition += member.first_partition
         self._unread[partition].append({**made, "partition": partition, "offset": self._sent[partition]})
         self._sent[partition] += 1
 
     def read(self, draw: st.DrawFn, at: int, *, everything: bool, dishonest: bool) -> tuple[list[Event], int | None]:
         """What the next batch reads, and the clock."""
         events: list[Event] = []
-        for number, unread in enumerate(self._unread):
+        for number, unread in self._unread.items():
             wanted = len(unread) if everything or not unread else draw(st.integers(0, len(unread)))
             events += unread[:wanted]
             self._unread[number] = unread[wanted:]
-        honest = min([at, *(unread[0]["arrival"] for unread in self._unread if unread)])
+        honest = min([at, *(unread[0]["arrival"] for unread in self._unread.values() if unread)])
         behind = draw(st.sampled_from((0, 0, None, 1, 20, -15, -100) if dishonest else (0, 0, None, 1, 20)))
         return events, None if behind is None else honest - behind * SECOND
 
@@ -453,8 +470,9 @@ class _Topic:
 class _World:
     """What has been published and sent. keys: whether rules may group by other fields than entities."""
 
-    def __init__(self, draw: st.DrawFn, stream: Stream, beside: Stream | None, *, keys: bool) -> None:
-        self._topics = [_Topic(draw, each) for each in (stream, beside) if each is not None]
+    def __init__(self, draw: st.DrawFn, stream: Stream, plain: Stream, beside: Stream | None, *, keys: bool) -> None:
+        pairs = ((stream, plain), (beside, beside))
+        self._topics = [_Topic(draw, each, of) for each, of in pairs if each is not None and of is not None]
         self._keys = keys
         self._dishonest = draw(st.integers(0, 4)) == 4
         self._messages: list[Published] = []

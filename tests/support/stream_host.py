@@ -445,13 +445,14 @@ class StreamHost:
         listed = map(change_record, batch.changes)
         changes = [(_TOPICS.tables, 0, each.offset, each.arrival, each.value) for each in listed]
         events = [
-            (stream.topic, each["partition"], each["offset"], each["arrival"], event_json(stream, each).encode())
+            (*stream.place_of(each["partition"]), each["offset"], each["arrival"], event_json(stream, each).encode())
             for name, stream in self._streams.items()
             for each in of_batch[name].events
         ]
         dropped = frozenset(number for number, key in enumerate(self._shuffle_keys) if key in self._dropped)
+        members = {source.name: source for stream in self._streams.values() for source in stream.sources}
         packer = Packer(
-            self._streams,
+            {**members, **self._streams},
             self._plan.shuffle_keys,
             self._run.buckets,
             1,
