@@ -29,4 +29,5 @@ def test_every_difference_has_a_cause_and_the_corrections_make_the_truth(
     )
     assert judged.complaints == []
     assert judged.counts["violations"] > 0
+    assert judged.counts["changes"] > 0
     assert judged.counts["corrections"] > 0
