@@ -92,8 +92,8 @@ def comparisons(name: str, kind: str) -> st.SearchStrategy[Predicate]:
     return st.just(Predicate(f"{name} IS NOT NULL", lambda row: row[name] is not None))
 
 
-def _half_away(value: Decimal) -> Decimal:
-    return value.quantize(Decimal(1), ROUND_HALF_UP)
+def _half_away(value: Decimal | int) -> Decimal:
+    return Decimal(value).quantize(Decimal(1), ROUND_HALF_UP)  # the reference has whole sums of decimals as integers
 
 
 # Functions as SQL and as Python, by the kind of what they take: these pass them through every host, and what functions
