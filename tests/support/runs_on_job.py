@@ -1,10 +1,10 @@
 """Purpose: random runs on the real job: Kafka with several partitions, Spark, Delta and a night.
 
-How it works: many runs share two streams, each with an owner's field that its rules ask for and marks on its ids and
-its table. Their records are sent in the order of arrival, some partitions behind the others, while the job is started
-again with other settings, ended or crashed, behind or down. Then a night is passed. What it cannot see is which batch
-the job made of what, and what it may therefore say at a step: tests/support/run_agreement.py holds the operator against
-that.
+How it works: many runs share three streams, one of which is a union of two, each with an owner's field that its rules
+ask for and marks on its ids and its table. Their records are sent in the order of arrival, some partitions behind the
+others, while the job is started again with other settings, ended or crashed, behind or down. Then a night is passed.
+What it cannot see is which batch the job made of what, and what it may therefore say at a step:
+tests/support/run_agreement.py holds the operator against that.
 
 What it checks: rules are answered as `Answers` says; nobody says a revision twice with another content; the night finds
 a cause for every difference; with its corrections the alerts of each run are its truth, by the reference; and
@@ -24,6 +24,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import polars as pl
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -43,6 +44,7 @@ from nightjar.lake.scanning import parquet
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds
 from nightjar.rules.types import STRING, FieldType
+from nightjar.rules.unions import event_of_union, union_of
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.explained import Corrections, disagreements
 from tests.support.histories import SECOND, TABLE, declared, setting
@@ -52,12 +54,14 @@ from tests.support.random_runs import Answer, Answers, Listed, Published, Restar
 from tests.support.reference import IN_THE_END, LONG_AGO, Event, Version, is_due, violations
 from tests.support.together import marked_names
 from tests.support.topics import in_folders_of_its_own
+from tests.support.unions import topic_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OWNER = "of_run"
 OTHERS = "others"
+UNION = "united"
 # So many alerts are explained: some tenths of a second each.
 _EXPLAINED = 100
 PARTITIONS = 4
@@ -65,7 +69,7 @@ PARTITIONS = 4
 SHARED = declared(
     ("who", "place", "amount", "number", "ratio", "fraction", "flag"),
     event_id="id",
-    event_time="at",
+    event_time="event_time",
     allowed_lateness="10s",
     max_future_skew="2s",
     entities=("who", "place"),
@@ -89,8 +93,8 @@ class _Marked:
 
 @dataclass
 class RunsOnJob:
-    """Runs of SHARED, every other one on the stream OTHERS, which is declared likewise; played and judged. settings:
-    whose topics do not exist yet; topic: with what those of the events begin.
+    """Runs of SHARED, one in three on the stream OTHERS, which is declared likewise, and one on UNION, whose streams
+    are; played and judged. settings: whose topics do not exist yet; topic: with what those of the events begin.
 
     latencies: each start of the job draws how it runs. complaints: lines for people; counts: what has been compared.
     """
@@ -107,14 +111,18 @@ class RunsOnJob:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        names = (SHARED.name, OTHERS)
-        self._marked = [_marked(run, f"r{number}_", names[number % 2]) for number, run in enumerate(self.runs)]
         fields = MappingProxyType({**SHARED.fields, OWNER: STRING})
-        tables = MappingProxyType({name: kind for of in self._marked for name, kind in of.tables.items()})
-        self._streams = {
-            name: replace(SHARED, name=name, fields=fields, tables=tables, topic=f"{self.topic}-{name}")
-            for name in names
+        members = {alias: f"{UNION}_{alias}" for alias in ("x", "y")}
+        streams = {
+            name: replace(SHARED, name=name, fields=fields, topic=f"{self.topic}-{name}")
+            for name in (SHARED.name, OTHERS, *members.values())
         }
+        union = {"union": members, "entities": [*SHARED.entities], "tiebreaker": SHARED.tiebreaker}
+        streams[UNION] = union_of(UNION, union, streams, "tests")
+        of_runs = [streams[name] for name in (SHARED.name, OTHERS, UNION)]
+        self._marked = [_marked(run, f"r{number}_", of_runs[number % 3]) for number, run in enumerate(self.runs)]
+        tables = MappingProxyType({name: kind for of in self._marked for name, kind in of.tables.items()})
+        self._streams = {name: replace(stream, tables=tables) for name, stream in streams.items()}
         self._rng = random.Random(self.seed)  # noqa: S311  nothing secret
         self._how = random.Random(self.seed)  # noqa: S311
         self._answers, self._expected = Answers(), list[Answer]()
@@ -219,7 +227,7 @@ class RunsOnJob:
         stream = self._streams[name]
         sent = [
             self._producer.send(
-                stream.topic,
+                topic_of(stream, event),
                 event_json(stream, event).encode(),
                 partition=partition,
                 timestamp_ms=event["arrival"] // 1000,
@@ -227,7 +235,8 @@ class RunsOnJob:
             for event in events
         ]
         for each in sent:
-            self._ends[stream.topic, partition] = each.get(60).offset + 1
+            record = each.get(60)
+            self._ends[record.topic, partition] = record.offset + 1
 
     def _judged(self) -> Iterator[str]:
         with Reader(self.settings, self.settings.rule_status_topic) as reader:
@@ -269,7 +278,8 @@ class RunsOnJob:
     def _corrections(self) -> list[dict[str, Any]]:
         """What the night says of everything, held back or not."""
         config = backfill_config(self.settings, self._last)
-        first = from_microseconds(min(e["at"] for of in self._marked for e in of.events)).date() - timedelta(days=1)
+        times = (e[self._streams[of.stream].event_time] for of in self._marked for e in of.events)
+        first = from_microseconds(min(times)).date() - timedelta(days=1)
         request = RunRequest("runs", first, days=4)
         night = Night(self.session, config, request)
         for stage in ("archive", "evaluate", "reconcile"):
@@ -336,16 +346,25 @@ def with_topics_of_its_own(settings: Settings, mark: str, folder: Path) -> Setti
     return in_folders_of_its_own(settings.model_copy(update={**named, **small, "data_dir": folder / mark}), mark)
 
 
-def _marked(run: Run, mark: str, stream: str) -> _Marked:
+def _marked(run: Run, mark: str, stream: Stream) -> _Marked:
     own = run.declared
     events, true_events = (
         [{**event, "id": mark + event["id"], OWNER: mark} for event in of]
         for of in (run.events, run.true_events_of(own.name))
     )
+    if stream.members:
+        events, true_events = ([_united(event, stream) for event in of] for of in (events, true_events))
     tables = {mark + name: kind for name, kind in own.tables.items()}
     messages = [message for step in run.steps if not isinstance(step, Restart) for message in step.messages]
-    owned = [_owned(message, mark, stream) for message in messages]
-    return _Marked(mark, stream, owned, events, true_events, run.changes, tables)
+    owned = [_owned(message, mark, stream.name) for message in messages]
+    return _Marked(mark, stream.name, owned, events, true_events, run.changes, tables)
+
+
+def _united(event: Event, union: Stream) -> Event:
+    """An event as one of the union's: all of one id are of one stream."""
+    member = union.members[crc32(event["id"].encode()) % len(union.members)]
+    beside = {name: value for name, value in event.items() if name not in member.stream.fields}
+    return {**event_of_union(event, union, member), **beside}
 
 
 def _owned(message: Published, mark: str, stream: str) -> Published:

@@ -33,6 +33,11 @@ def member_of(union: Stream, event: Mapping[str, Any]) -> UnionMember:
     return next(member for member in union.members if member.alias == event["stream"])
 
 
+def topic_of(stream: Stream, event: Mapping[str, Any]) -> str:
+    """The topic that an event of the stream is sent to."""
+    return member_of(stream, event).stream.topic if stream.members else stream.topic
+
+
 def event_of_member(union: Stream, event: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that an event of the union has in its own stream."""
     member = member_of(union, event)
