@@ -126,6 +126,20 @@ def test_a_fold_is_durable_with_the_delta_of_its_batch() -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
+def test_an_event_from_before_the_horizon_does_not_stop_it_after_a_restart(*, lost: bool) -> None:
+    """S8.2: what is restored holds it for a while, and folds up to where the engine that has let it go does."""
+    wide = {"m": {"sum": "number", "over": "40s"}}
+    kept = Kept(RuleSet.of([rule(wide, name="wide")], 0))
+    kept.advance([event("l", 0, 100), *(event(f"e{n}", n, 100) for n in range(92, 100))], 100)
+    assert kept.engine.horizon == START + 50 * SECOND
+    kept.publish(rule(COUNTED), rule(wide, "retired", name="wide"))
+    if lost:
+        kept.lose(merged=False)
+    kept.advance([], 100)
+    assert kept.engine.horizon == START + 80 * SECOND
+
+
+@pytest.mark.parametrize("lost", [False, True])
 def test_a_late_event_folds_once_all_that_may_not_count_it_are_settled(*, lost: bool) -> None:
     """S14.3, S8.4: l arrived late and after e2, whose count is revised when l is long past, and does not have it."""
     kept = Kept(RuleSet.of([rule(COUNTED)], 0))

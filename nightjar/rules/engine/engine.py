@@ -233,7 +233,7 @@ class Engine:
             self.set_rules(self._ruleset, self._group_bys)
         folds: Folds = {}
         if self._plan.resolution:
-            self.horizon = max(self.horizon, self._folding.horizon(self._plan, self.settled))
+            self.horizon = max(self.horizon, self._folding.horizon(self._plan, self.settled, self.horizon))
             folds = self._folding.settle(self.folded, self.horizon, self.settled)
         else:
             self.horizon = max(self.horizon, self.settled - self._plan.of_rows)

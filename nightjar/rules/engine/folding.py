@@ -65,13 +65,15 @@ class Folding:
         """How many groups have steps at most."""
         return sum(steps.groups for steps in self._steps.values())
 
-    def horizon(self, plan: Plan, settled: int) -> int:
-        """The event time (µs) up to which rows need not be kept as such."""
+    def horizon(self, plan: Plan, settled: int, since: int) -> int:
+        """The event time (µs) up to which rows need not be kept as such. since: the same so far; rows before it, which
+        a restored engine may hold for a while, count for nothing."""
         stream, target = self._store.stream, self.target(plan, settled)
         if self._store.last_late < 0:
             return target
         rows = self._store.held(0, self._store.rows)
-        rows = rows[(self._store.late[rows] != 0) & (self._store.times[rows] < target)]
+        times = self._store.times[rows]
+        rows = rows[(self._store.late[rows] != 0) & (times >= since) & (times < target)]
         # a row that is evaluated has an event time from `settled` on, and an arrival at most the skew before that
         hidden = rows[self._store.arrival(rows) >= settled - stream.max_future_skew]
         return min(target, int(self._store.times[hidden].min(initial=target)))
