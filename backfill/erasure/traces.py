@@ -143,10 +143,10 @@ class Traces:
 
     def _snoozes(self, rows: pl.DataFrame) -> pl.Series:
         """By the group."""
-        names = {name for stream in self.streams for name in self._keys(stream)}
+        named = {each for stream in self.streams for each in self._keys(stream).items()}
         of_group = (
-            pl.col("group").str.json_path_match(f"$.{name}").is_in(self.person.keys[name]).fill_null(value=False)
-            for name in sorted(names)
+            pl.col("group").str.json_path_match(f"$.{name}").is_in(self.person.keys[key]).fill_null(value=False)
+            for name, key in sorted(named)
         )
         theirs = rows.select(pl.any_horizontal(pl.lit(value=False), *of_group).alias("is")).to_series()
         return theirs | self._unusable(rows)

@@ -212,9 +212,8 @@ class Primer:
     def _start(self, key: ShuffleKey, needs: list[Needs]) -> None:
         config, checkpoint = self._config, self._checkpoint
         stream = config.streams[key.stream]
-        until = stream.by_partition(
-            checkpoint.committed_offsets()
-        )  # before the heads: what these hold as late may be later
+        # before the heads: what these hold as late may be later
+        until = stream.by_partition(checkpoint.committed_offsets())
         coverage = self._look(key)
         if coverage is None:
             return

@@ -29,6 +29,7 @@ from nightjar.rules.masking import MASK
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import from_microseconds, iso_text, microseconds
+from nightjar.rules.unions import union_of
 from tests.support.command import environment
 from tests.support.explained_lake import DAY, GROUP, named, small_lake
 from tests.support.payments import NOON, days, fill
@@ -158,6 +159,18 @@ def test_snoozes_go_with_their_person(tmp_path: Path) -> None:
     rows = scan(tmp_path, SNOOZES).sort("offset").collect()
     assert rows["group"].to_list() == [None, '{"customer_id":"bob"}']
     assert "ann" not in rows["reason"][1]
+
+
+def test_snoozes_of_a_union_go_by_its_names_for_their_fields(tmp_path: Path) -> None:
+    """A person is named by a field of a stream, which has another name in the union."""
+    place = {"partition": 0, "arrival_time": NOON, "arrival_date": DAY, "rule_id": "limit"}
+    fill(tmp_path, SNOOZES, place | {"offset": 0, "group": '{"who":"ann"}', "reason": "travels"})
+    union = {"union": ["logins", "payments"], "entities": ["who"], "fields": {"who": {"logins": "customer_id"}}}
+    streams = load_streams()
+    searched = [streams["logins"], union_of("activity", union, streams, "test")]
+    traces = Traces(Person({"customer_id": ("ann",)}), searched, pl.DataFrame(schema=EVENTS), Forgotten.none())
+    (erasure,) = (each for each in traces.erasures() if each.table is SNOOZES)
+    assert erase(tmp_path, erasure, dry_run=False).rows == 1
 
 
 def test_groups_are_shown_without_sensitive_values() -> None:
