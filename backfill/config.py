@@ -49,7 +49,9 @@ class BackfillConfig:
         Raises:
             DeclarationError: something in it cannot be used.
         """
-        events = [events_suite(stream, events_table(stream).columns) for stream in recorded_streams(self.streams)]
+        events = [
+            events_suite(stream, events_table(stream).columns) for stream in recorded_streams(self.streams.values())
+        ]
         return own_expectations(self.expectations, [*events, violations_suite(), reconciliation_suite(0, 0)])
 
     def fenced(self, fence: Fence | None) -> BackfillConfig:

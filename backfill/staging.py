@@ -98,7 +98,14 @@ def take_notes(
 ) -> Notes:
     """Pin the inputs of a run. allowed: see Notes."""
     root = config.lake.root
-    tables = [*map(events_table, recorded_streams(config.streams)), ALERTS, LATE_EVENTS, RULE_STATUS, PROGRESS, RUNS]
+    tables = [
+        *map(events_table, recorded_streams(config.streams.values())),
+        ALERTS,
+        LATE_EVENTS,
+        RULE_STATUS,
+        PROGRESS,
+        RUNS,
+    ]
     if tables_of(config.streams):
         tables.append(TABLES)
     versions = {table.name: delta.version(root, table) for table in tables}

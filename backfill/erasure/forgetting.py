@@ -35,7 +35,7 @@ from nightjar.lake.scanning import scan
 from nightjar.lake.stream_state import rule_book
 from nightjar.lake.tables import FORGOTTEN, RULE_STATUS, events_table
 from nightjar.rules.names import did_you_mean
-from nightjar.rules.streams import Stream, stream_named
+from nightjar.rules.streams import Stream, recorded_streams, stream_named
 from nightjar.rules.types import Kind
 from nightjar.rules.versions import RuleSet
 from nightjar.storage.paths import AnyPath
@@ -186,9 +186,7 @@ class _Forgetting:
 
     def _other_fields(self, traces: Traces) -> Iterator[tuple[str, int]]:
         """Where events that stay have one of the values in a field that is not a key."""
-        for stream in self.streams:
-            if stream.members:
-                continue
+        for stream in recorded_streams(self.streams):
             texts = [
                 name
                 for name, kind in stream.fields.items()

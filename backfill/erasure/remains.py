@@ -16,7 +16,7 @@ from nightjar.lake.archive import archived_offsets, archived_until
 from nightjar.lake.stream_state import rule_book
 from nightjar.lake.tables import RULE_STATUS
 from nightjar.rules.retention import waits_for, widest
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 from nightjar.rules.timestamps import after, from_microseconds, microseconds
 
 
@@ -66,8 +66,7 @@ def last_arrivals(config: BackfillConfig, streams: Sequence[Stream], removal: Re
     """By topic of the streams, and of what follows from events, when the last record about the person arrived."""
     names, until = config.lake.topics, archived_until(config.lake.root)
     latest = datetime.now(UTC) if until is None else from_microseconds(until)
-    recorded = (stream for stream in streams if not stream.members)
-    arrivals = {stream.topic: removal.last_arrivals.get(stream.name, latest) for stream in recorded}
+    arrivals = {stream.topic: removal.last_arrivals.get(stream.name, latest) for stream in recorded_streams(streams)}
     return arrivals | dict.fromkeys(
         (names.alerts, names.restrictions, names.late_events, names.quarantine, names.labels, names.snoozes), latest
     )

@@ -31,7 +31,7 @@ from nightjar.lake.tables import (
     events_table,
 )
 from nightjar.rules.field_paths import FieldPath
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 
 # The person's events, of whichever stream.
 EVENTS: dict[str, Any] = {
@@ -71,9 +71,7 @@ class Traces:
         found.append(Erasure(LATE_EVENTS, self._late, None, ("stream", "event_id", "event_time", "event", "original")))
         found.append(Erasure(QUARANTINE, self._quarantined, None, ("stream", "record", "original")))
         found.append(Erasure(RUNS, _none, self._masked_runs, (*_RUN_JSON, *_RUN_TEXT)))
-        for stream in self.streams:
-            if stream.members:  # which has no table: its events are those of its members
-                continue
+        for stream in recorded_streams(self.streams):
             needed = (*self._keys(stream), "rejected", "original")
             found.append(Erasure(events_table(stream), self._of_stream(stream), None, needed))
         return found
@@ -86,7 +84,7 @@ class Traces:
     @cached_property
     def _places(self) -> dict[str, list[FieldPath]]:
         """Where records of the streams may have the person's fields."""
-        recorded = [stream for stream in self.streams if not stream.members]
+        recorded = recorded_streams(self.streams)
         streams = [(name, stream) for name in self.person.keys for stream in recorded if name in stream.recorded]
         places: dict[str, list[FieldPath]] = {}
         for name, stream in streams:

@@ -126,7 +126,7 @@ def _known_rules(config: BackfillConfig) -> dict[date, Mapping[tuple[str, int], 
 
 def _days_with_events(config: BackfillConfig, lateness: Mapping[str, Lateness]) -> set[date]:
     found: set[date] = set()
-    for stream in recorded_streams(config.streams):
+    for stream in recorded_streams(config.streams.values()):
         if delta.exists(config.lake.root, events_table(stream)):
             spans = delta.spans_by_day(config.lake.root, events_table(stream), stream.event_time)
             found |= _days_of(stream, spans, lateness[stream.name])

@@ -71,7 +71,7 @@ class Repairable:
 def repairable(config: BackfillConfig) -> dict[str, Repairable]:
     """The tables that can be repaired, by name."""
     found = []
-    for stream in recorded_streams(config.streams):
+    for stream in recorded_streams(config.streams.values()):
         suite = events_suite(stream, events_table(stream).columns)
         rows = tuple(each for each in suite.expectations if each.severity == "critical" and each.breaking)
         found.append(Repairable(events_table(stream), expectations=rows))

@@ -95,7 +95,7 @@ class _Host:
             records = [Record(at, step.at, value) for at, value in enumerate(step.tables, self.rows.position)]
             self.rows.add(self.changes.read(records), self.rows.position + len(records))
         accepted: dict[str, list[dict[str, Any]]] = {}
-        for stream in recorded_streams(self.case.streams):
+        for stream in recorded_streams(self.case.streams.values()):
             raws = [event.raw for event in step.events if event.stream == stream.name]
             accepted[stream.name] = self.accepted(stream, raws, step.at)
         for name, stream in self.case.streams.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nightjar.configuration.settings import Settings
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 
 
 class Role(StrEnum):
@@ -112,7 +112,7 @@ class TopicAccess:
 
 def topic_access(settings: Settings, streams: Iterable[Stream]) -> list[TopicAccess]:
     """Every topic of an installation, in the table's order."""
-    named = sorted(stream.topic for stream in streams if not stream.members)
+    named = sorted(stream.topic for stream in recorded_streams(streams))
     return [
         TopicAccess(topic, access)
         for access in ACCESS

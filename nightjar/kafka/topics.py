@@ -12,7 +12,7 @@ from nightjar.contracts.snoozes import MAX_DAYS
 from nightjar.kafka.clients import KafkaError, admin, explained
 from nightjar.kafka.replication import warn_of_few_replicas
 from nightjar.rules.durations import MICROSECONDS
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 
 FOREVER = "-1"
 
@@ -44,7 +44,7 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
     # The history is needed: rule messages and answers are never compacted, and one partition keeps their order.
     rules = {"cleanup.policy": "delete", "retention.ms": FOREVER, "retention.bytes": FOREVER}
     return [
-        *(Topic(stream.topic, settings.partitions, arrival | events) for stream in declared if not stream.members),
+        *(Topic(stream.topic, settings.partitions, arrival | events) for stream in recorded_streams(declared)),
         Topic(settings.rules_topic, 1, arrival | rules),
         # The job takes the current time from the brokers' timestamps; a clock record is only used for seconds.
         Topic(settings.clock_topic, 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": _CLOCKS_KEPT}),

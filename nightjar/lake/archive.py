@@ -96,7 +96,7 @@ def make_tables(config: LakeConfig) -> None:
     Raises:
         LakeError: the lake has other fields for a stream than are declared, or a folder with data but without a table.
     """
-    streams = recorded_streams(config.streams)
+    streams = recorded_streams(config.streams.values())
     for stream in streams:
         refuse_other_fields(config.root, stream)
     results = [VIOLATIONS, RECONCILIATION, CORRECTIONS, RUNS, ARCHIVES, FORGOTTEN]
@@ -119,7 +119,7 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
     make_tables(config)
     until = _send_marker(config)
     rows: Counter[str] = Counter()
-    topics = [*(stream.topic for stream in recorded_streams(config.streams)), *_of_topics(config)]
+    topics = [*(stream.topic for stream in recorded_streams(config.streams.values())), *_of_topics(config)]
     try:
         reader = session.readStream.format("kafka").options(**{**config.kafka.spark, **SOURCE_OPTIONS})
         records = (
@@ -277,7 +277,7 @@ def _readers(config: LakeConfig) -> dict[str, tuple[Table, EventReader | JsonRea
     """By topic the table of its records and the reader that parses them; None if the records are stored unparsed."""
     streams = {
         stream.topic: (events_table(stream), EventReader(stream, config.schemas))
-        for stream in recorded_streams(config.streams)
+        for stream in recorded_streams(config.streams.values())
     }
     others = _of_topics(config).items()
     return {

@@ -43,7 +43,7 @@ def _upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Ma
     refuse_too_short(settings, config)
     root, unused = config.lake.root, timedelta(microseconds=settings.lake_file_retention)
     kept = settings.lake_retention
-    tables = [(events_table(stream), EVENTS) for stream in recorded_streams(config.streams)]
+    tables = [(events_table(stream), EVENTS) for stream in recorded_streams(config.streams.values())]
     tables += [(table, table.name) for table in (*AGING, RULES, RULE_STATUS, TABLES, ARCHIVES, RUNS)]
     for table, name in tables:
         first = from_microseconds(now - kept[name]).date() if name in kept else None

@@ -83,7 +83,7 @@ def rebuild(
     with sole_job(config.checkpoint) as fence, sole_writer(lake.root) as lake_fence:
         config, lake = replace(config, fence=fence), replace(lake, fence=lake_fence)
         checkpoint = Checkpoint(config)
-        for stream in recorded_streams(streams):
+        for stream in recorded_streams(streams.values()):
             stream_state.refuse_other_fields(lake.root, stream)
         with stages.stage("Archive", f"{settings.bootstrap} to {lake.root}"):
             own = session or open_session(lake)
@@ -139,7 +139,7 @@ def _begins(settings: Settings, config: JobConfig, consumed: Offsets, answers: i
     The state has all rules and past clock records are of no use, so both topics are resumed at their end. answers: the
     offset after the last answer.
     """
-    topics = {stream.topic for stream in recorded_streams(config.streams)}
+    topics = {stream.topic for stream in recorded_streams(config.streams.values())}
     clock = TopicPartition(config.topics.clock, 0)
     places = [TopicPartition(topic, p) for topic in topics for p in consumed.get(topic, {})]
     with closing(consumer(settings)) as client, explained(settings, "looking up where topics begin"):

@@ -21,7 +21,7 @@ from nightjar.pages.lake_reader import LakeReader
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK
 from nightjar.rules.names import did_you_mean
-from nightjar.rules.streams import Stream
+from nightjar.rules.streams import Stream, recorded_streams
 from nightjar.rules.timestamps import from_microseconds, microseconds
 from nightjar.rules.types import Kind
 
@@ -85,9 +85,7 @@ def entity(lake: LakeReader, name: str, value: str, first: date | None, last: da
     alerts = lake.alerts_where(first, last, part, mine.fill_null(value=False))
     begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
     entries, left_out, ids = [], {}, pl.DataFrame(schema={"stream": pl.String, "event_id": pl.String})
-    for stream in shown:
-        if stream.members:  # whose events are those of its members
-            continue
+    for stream in recorded_streams(shown):
         events, before = _events(lake, stream, name, value, (begin, end))
         entries += [Entry(row[stream.event_time], EVENT, stream.name, row) for row in events.iter_rows(named=True)]
         ids.extend(events.select(pl.lit(stream.name).alias("stream"), pl.col(stream.event_id).alias("event_id")))

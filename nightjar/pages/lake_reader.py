@@ -401,7 +401,9 @@ class LakeReader:
             found = {stream.name: events_per_day(self._root, stream) for stream in streams}
             return {name: float(rate) for name, rate in found.items() if rate is not None}
 
-        return self._keep(tuple(map(events_table, recorded_streams(self._config.streams))), ("rates",), measured)
+        return self._keep(
+            tuple(map(events_table, recorded_streams(self._config.streams.values()))), ("rates",), measured
+        )
 
     def alerts_a_day(self) -> dict[str, list[tuple[date, int]]]:
         """By rule the days (UTC) of events and how many alerts hold there."""

@@ -143,12 +143,6 @@ class Stream:
             if member.first_partition <= number < last
         }
 
-    def place_of(self, partition: int) -> tuple[str, int]:
-        """The topic, and the number there, of a `partition` of the stream's events."""
-        if not self.members:
-            return self.topic, partition
-        return self.members[partition // _PARTITIONS_A_MEMBER].stream.topic, partition % _PARTITIONS_A_MEMBER
-
     @property
     def reads_key(self) -> bool:
         """Whether a field is the key of a record."""
@@ -336,9 +330,9 @@ def streams_from_mapping(
     return streams if tables is None else with_tables(streams, tables, origin)
 
 
-def recorded_streams(streams: Mapping[str, Stream]) -> list[Stream]:
+def recorded_streams(streams: Iterable[Stream]) -> list[Stream]:
     """Those with a topic and a table of their own: all but unions."""
-    return [stream for stream in streams.values() if not stream.members]
+    return [stream for stream in streams if not stream.members]
 
 
 def _stream_name(name: Any, origin: str) -> str:

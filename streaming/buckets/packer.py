@@ -92,7 +92,7 @@ class Packer:
         if self.tables_topic is not None and self.tables_topic in topics:
             read = pc.max(_of_topic(records, self.tables_topic, topics).column("offset")).as_py() + 1
             yield from self._to_buckets(PayloadKind.TABLES, str(read).encode())
-        for stream in recorded_streams(self.streams):
+        for stream in recorded_streams(self.streams.values()):
             if stream.topic in topics:
                 yield from self._events(_of_topic(records, stream.topic, topics), stream)
 

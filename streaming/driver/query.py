@@ -40,7 +40,7 @@ _EARLIEST, _LATEST = -2, -1
 
 def event_topics(config: JobConfig) -> list[str]:
     """The topics of events."""
-    return [stream.topic for stream in recorded_streams(config.streams)]
+    return [stream.topic for stream in recorded_streams(config.streams.values())]
 
 
 def control_topics(config: JobConfig) -> list[str]:

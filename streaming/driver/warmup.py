@@ -126,7 +126,7 @@ def _records(session: SparkSession, config: JobConfig) -> DataFrame:
     source = session.readStream.format("rate-micro-batch").options(
         rowsPerBatch=str(_ROWS), numPartitions="1", startTimestamp=str(now), advanceMillisPerBatch="200"
     )
-    return made_up(source.load(), recorded_streams(config.streams))
+    return made_up(source.load(), recorded_streams(config.streams.values()))
 
 
 def engine_warm_up(config: JobConfig) -> WarmUp | None:
@@ -143,7 +143,7 @@ def engine_warm_up(config: JobConfig) -> WarmUp | None:
     for rows in [*_GROUPS] * 2:
         numbers = range(at, at + rows)
         at += rows
-        groups += [_made_up_group(stream, numbers) for stream in recorded_streams(config.streams)]
+        groups += [_made_up_group(stream, numbers) for stream in recorded_streams(config.streams.values())]
     return WarmUp(plan, packer_of(replace(config, buckets=1), keys), tuple(groups))
 
 

@@ -153,7 +153,7 @@ def test_killed_and_run_again_it_publishes_everything_once(first_night: FirstNig
     """Killed in mid-batch of the archive, in its transaction, and between Kafka and the tables."""
     night = copied
     root = night.config.lake.root
-    events = [events_table(stream) for stream in recorded_streams(night.config.streams)]
+    events = [events_table(stream) for stream in recorded_streams(night.config.streams.values())]
 
     def archived() -> list[bool]:
         return [(root / table.name / "_delta_log" / f"{1:020}.json").exists() for table in events]

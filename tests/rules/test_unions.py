@@ -21,6 +21,7 @@ from nightjar.rules.errors import DeclarationError, SettingsError
 from nightjar.rules.streams import Stream, recorded_stream, streams_from_mapping
 from nightjar.rules.types import INT64, STRING, TIMESTAMP
 from nightjar.rules.unions import as_union
+from tests.support.unions import place_in_topic
 from tests.support.unions import united as one_by_one
 
 DECLARED: dict[str, Any] = {
@@ -99,10 +100,10 @@ def test_whoever_reads_a_union_has_the_same_events(drawn: dict[str, pa.Table]) -
     assert made.select(list(UNION.fields)).to_pylist() == one_by_one(UNION, drawn).to_pylist()
     places = made.column("partition").to_pylist()
     assert len(set(places)) == len(places)
-    named = {UNION.place_of(place) for place in places}
+    named = {place_in_topic(UNION, place) for place in places}
     assert named == {(name, at) for name, table in drawn.items() for at in table.column("partition").to_pylist()}
     by_topic = {name: dict.fromkeys(table.column("partition").to_pylist(), name) for name, table in drawn.items()}
-    assert UNION.by_partition(by_topic) == {place: UNION.place_of(place)[0] for place in places}
+    assert UNION.by_partition(by_topic) == {place: place_in_topic(UNION, place)[0] for place in places}
     for member in UNION.members:
         assert UNION.of_member(member, UNION.by_partition(by_topic)) == by_topic[member.stream.name]
 

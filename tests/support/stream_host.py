@@ -53,6 +53,7 @@ from nightjar.streaming.state.statelog import FIRST_INSTANT, NOTHING
 from tests.support.random_cases import change_json, event_json
 from tests.support.random_runs import Batch, Listed, Published, Restart, Run, place
 from tests.support.reference import Event
+from tests.support.unions import place_in_topic
 
 _TOPICS = Topics()
 _KAFKA = pa.schema(
@@ -445,7 +446,12 @@ class StreamHost:
         listed = map(change_record, batch.changes)
         changes = [(_TOPICS.tables, 0, each.offset, each.arrival, each.value) for each in listed]
         events = [
-            (*stream.place_of(each["partition"]), each["offset"], each["arrival"], event_json(stream, each).encode())
+            (
+                *place_in_topic(stream, each["partition"]),
+                each["offset"],
+                each["arrival"],
+                event_json(stream, each).encode(),
+            )
             for name, stream in self._streams.items()
             for each in of_batch[name].events
         ]

@@ -33,6 +33,14 @@ def member_of(union: Stream, event: Mapping[str, Any]) -> UnionMember:
     return next(member for member in union.members if member.alias == event["stream"])
 
 
+def place_in_topic(stream: Stream, partition: int) -> tuple[str, int]:
+    """The topic, and the number there, of a `partition` of the stream's events."""
+    for member in reversed(stream.members):
+        if partition >= member.first_partition:
+            return member.stream.topic, partition - member.first_partition
+    return stream.topic, partition
+
+
 def topic_of(stream: Stream, event: Mapping[str, Any]) -> str:
     """The topic that an event of the stream is sent to."""
     return member_of(stream, event).stream.topic if stream.members else stream.topic
