@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response, status
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 
 from nightjar.kafka.clients import KafkaError
 from nightjar.operations.retention import Estimate
@@ -28,7 +28,7 @@ from nightjar.pages.backtests import Backtests, asked_of
 from nightjar.pages.bounded import Bounded
 from nightjar.pages.entity_reader import newest_event_day
 from nightjar.pages.lake_reader import LakeReader
-from nightjar.pages.rendering import HEADERS, Rendering
+from nightjar.pages.rendering import HEADERS, Rendering, see_other
 from nightjar.pages.rule_pages import versions_of
 from nightjar.pages.rule_reader import RuleReader, newest_version
 from nightjar.pages.simple_rule import FUNCTIONS, OPERATORS, AskedRule
@@ -212,7 +212,7 @@ def add_editor(
             why = str(refusal.detail).removesuffix(".")
             return page(request, acting, edited, replace(found, refusal=why), code=refusal.status_code)
         there = f"backtests/{quote(run, safe='')}"
-        return RedirectResponse(there, status.HTTP_303_SEE_OTHER, headers=HEADERS)
+        return see_other(there)
 
     async def publish(request: Request, acting: Acting, edited: Edited, found: Findings, who: str) -> Response:
         """Send the version, and lead to the page of its rule; the text is shown again where that cannot be."""
@@ -234,7 +234,7 @@ def add_editor(
             fresh = replace(await found_in(edited.text), refusal=why)
             return page(request, acting, again, fresh, code=status.HTTP_409_CONFLICT)
         there = f"rules/{quote(rule.id, safe='')}?sent={made}"
-        return RedirectResponse(there, status.HTTP_303_SEE_OTHER, headers=HEADERS)
+        return see_other(there)
 
     @app.get("/edit/names", dependencies=[guard])
     def names() -> JSONResponse:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import Depends, FastAPI, Request, status
+from fastapi import Depends, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
@@ -14,7 +14,7 @@ from nightjar.contracts.record_type import Row
 from nightjar.operations.labelling import label_of_alert
 from nightjar.pages.acting import Acting, acted
 from nightjar.pages.lake_reader import LakeReader
-from nightjar.pages.rendering import HEADERS
+from nightjar.pages.rendering import see_other
 
 Send = Callable[[Row], object]
 
@@ -35,7 +35,7 @@ def add_labels(app: FastAPI, reader: Callable[[], LakeReader], guard: Any, actor
     def back(alert_id: str) -> RedirectResponse:
         """Where a login leads whose session had ended before the form was sent."""
         there = f"../{quote(alert_id, safe='')}#said"
-        return RedirectResponse(there, status.HTTP_303_SEE_OTHER, headers=HEADERS)
+        return see_other(there)
 
 
 def nobody_acts() -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request, status
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nightjar.contracts.alerts import RETRACTED
@@ -26,6 +26,11 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+def see_other(address: str) -> RedirectResponse:
+    """The answer to a form that has been acted on: what is at the address."""
+    return RedirectResponse(address, status.HTTP_303_SEE_OTHER, headers=HEADERS)
 
 
 class Rendering:

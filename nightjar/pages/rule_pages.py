@@ -25,7 +25,7 @@ from nightjar.operations.snoozing import shown_group
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting, acted, reason_of, version_of
 from nightjar.pages.lake_reader import LakeReader
-from nightjar.pages.rendering import HEADERS, Rendering
+from nightjar.pages.rendering import Rendering, see_other
 from nightjar.pages.rows import group_text
 from nightjar.pages.rule_reader import RuleReader
 from nightjar.pages.snoozes import on_now, shown
@@ -136,12 +136,12 @@ def add_rules(
             raise SettingsError("is no version", where=where, remedy=remedy)
         await run_in_threadpool(lambda: rules().approve(rule_id, number, who, reason))
         there = f"../{quote(rule_id, safe='')}?sent={number}"
-        return RedirectResponse(there, status.HTTP_303_SEE_OTHER, headers=HEADERS)
+        return see_other(there)
 
     @app.get("/rules/{rule_id}/approve", dependencies=[guard])
     def back(rule_id: str) -> RedirectResponse:
         """Where a login leads whose session had ended before the form was sent."""
-        return RedirectResponse(f"../{quote(rule_id, safe='')}", status.HTTP_303_SEE_OTHER, headers=HEADERS)
+        return see_other(f"../{quote(rule_id, safe='')}")
 
 
 def versions_of(book: RuleBook, rule_id: str) -> Sequence[RuleVersion]:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import polars as pl
-from fastapi import FastAPI, Request, status
+from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
@@ -26,7 +26,7 @@ from nightjar.operations.snoozing import SnoozeLog, ends_of_alert, read_snoozes,
 from nightjar.pages.acting import Acting, acted
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.readings import Reading
-from nightjar.pages.rendering import HEADERS
+from nightjar.pages.rendering import see_other
 from nightjar.rules.durations import parse_duration
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.timestamps import after, from_microseconds, microseconds
@@ -174,7 +174,7 @@ def add_snoozes(
     @app.get("/alerts/{alert_id}/snooze", dependencies=[guard])
     def to_alert(alert_id: str) -> RedirectResponse:
         """Where a login leads whose session had ended before the form was sent; likewise the others."""
-        return _to(f"../{quote(alert_id, safe='')}#snoozed")
+        return see_other(f"../{quote(alert_id, safe='')}#snoozed")
 
     @app.post("/entity/snooze", dependencies=[guard])
     async def of_entity(request: Request, acting: Acting = actor) -> RedirectResponse:
@@ -185,9 +185,9 @@ def add_snoozes(
     @app.get("/entity/snooze", dependencies=[guard])
     def to_entity(field: str = "", value: str = "", first: str = "", last: str = "") -> RedirectResponse:
         if not field:  # after a login
-            return _to("../alerts")
+            return see_other("../alerts")
         asked = {"field": field, "value": value, "first": first, "last": last}
-        return _to(f"../entity?{urlencode(asked)}#snoozed")
+        return see_other(f"../entity?{urlencode(asked)}#snoozed")
 
     @app.post("/rules/{rule_id}/unsnooze", dependencies=[guard])
     async def of_rule(request: Request, rule_id: str, acting: Acting = actor) -> RedirectResponse:
@@ -197,8 +197,4 @@ def add_snoozes(
 
     @app.get("/rules/{rule_id}/unsnooze", dependencies=[guard])
     def to_rule(rule_id: str) -> RedirectResponse:
-        return _to(f"../{quote(rule_id, safe='')}#snoozed")
-
-
-def _to(address: str) -> RedirectResponse:
-    return RedirectResponse(address, status.HTTP_303_SEE_OTHER, headers=HEADERS)
+        return see_other(f"../{quote(rule_id, safe='')}#snoozed")

@@ -30,7 +30,7 @@ from nightjar.operations.tables import (
 )
 from nightjar.pages.acting import Acting, acted, reason_of
 from nightjar.pages.lake_reader import ROWS_SHOWN, LakeReader
-from nightjar.pages.rendering import HEADERS, Rendering
+from nightjar.pages.rendering import Rendering, see_other
 from nightjar.pages.table_reader import TableReader
 from nightjar.rules.engine.table_rows import Change
 from nightjar.rules.errors import SettingsError
@@ -156,7 +156,7 @@ def add_tables(
     def done(table: str, ids: Sequence[str] = (), **more: str) -> RedirectResponse:
         query = urlencode({**more, **({"sent": ids[0]} if ids else {})})
         there = f"../{table}{'?' if query else ''}{query}"
-        return RedirectResponse(there, status.HTTP_303_SEE_OTHER, headers=HEADERS)
+        return see_other(there)
 
     @app.post("/tables/{table}/change", dependencies=[guard])
     async def change(request: Request, table: str, acting: Acting = actor) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -42,7 +42,7 @@ _TIME_KEYS = ("unit", "format", "zone")
 _FIELD_KEYS = ("type", *_MARKS, "from", *_TIME_KEYS, "sql")
 _DERIVED_KEYS = ("sql", "sensitive")
 # The kinds of a tie-breaker: exact, and in the order that they are written in.
-_ORDERING = frozenset({Kind.INT64, Kind.DECIMAL, Kind.TIMESTAMP})
+ORDERING = frozenset({Kind.INT64, Kind.DECIMAL, Kind.TIMESTAMP})
 
 
 T = TypeVar("T")
@@ -325,7 +325,7 @@ def streams_from_mapping(
     if united:
         from nightjar.rules.unions import union_of
 
-        unions = {name: union_of(_stream_name(name, origin), mapping[name], streams, origin) for name in united}
+        unions = {name: union_of(str(name), mapping[name], streams, origin) for name in united}
         streams = {name: unions[name] if name in united else streams[name] for name in map(str, mapping)}
     return streams if tables is None else with_tables(streams, tables, origin)
 
@@ -333,17 +333,6 @@ def streams_from_mapping(
 def recorded_streams(streams: Iterable[Stream]) -> list[Stream]:
     """Those with a topic and a table of their own: all but unions."""
     return [stream for stream in streams if not stream.members]
-
-
-def _stream_name(name: Any, origin: str) -> str:
-    """The name, if a stream can have it."""
-    if isinstance(name, str) and STREAM_NAME.fullmatch(name):
-        return name
-    raise DeclarationError(
-        f"{name!r} is not a stream name",
-        where=f"{origin}: streams.{name}",
-        remedy="Use lower-case letters, digits and _, as in logins",
-    )
 
 
 def with_tables(streams: Mapping[str, Stream], tables: Any, origin: str) -> dict[str, Stream]:
@@ -357,20 +346,39 @@ def tables_of(streams: Mapping[str, Stream]) -> Mapping[str, FieldType]:
     return next((stream.tables for stream in streams.values()), _nothing())
 
 
-class _Declaration:
-    """One stream's table, checked key by key."""
+class Declared:
+    """The table of a stream or a union, which is checked key by key. keys: those that `what` it is may have."""
 
-    def __init__(self, name: str, body: Any, origin: str, folder: Path | None) -> None:
-        self.name = name
-        self.origin = origin
-        self.folder = folder
-        _stream_name(name, origin)
+    def __init__(self, name: str, body: Any, origin: str, keys: Sequence[str], what: str) -> None:
+        self.name, self.origin = name, origin
+        if not STREAM_NAME.fullmatch(name):
+            raise self.error("", f"{name!r} is not a stream name", "Use lower-case letters, digits and _, as in logins")
         if not isinstance(body, Mapping):
             raise self.error("", f"{body!r} is not a table", f"A stream is a table [streams.{name}]")
         self.body = body
         for key in body:
-            if key not in _KEYS:
-                raise self.error(str(key), "is not a key of a stream", did_you_mean(str(key), _KEYS, "Keys are"))
+            if key not in keys:
+                raise self.error(str(key), f"is not a key of a {what}", did_you_mean(str(key), keys, "Keys are"))
+
+    def duration(self, key: str, default: str) -> int:
+        """The length of time at the key, µs."""
+        try:
+            return parse_duration(self.body.get(key, default))
+        except NightjarError as refusal:
+            raise self.error(key, refusal.what, refusal.remedy) from None
+
+    def error(self, key: str, what: str, remedy: str) -> DeclarationError:
+        """What is wrong at the key."""
+        place = f"streams.{self.name}.{key}" if key else f"streams.{self.name}"
+        return DeclarationError(what, where=f"{self.origin}: {place}", remedy=remedy)
+
+
+class _Declaration(Declared):
+    """One stream's."""
+
+    def __init__(self, name: str, body: Any, origin: str, folder: Path | None) -> None:
+        super().__init__(name, body, origin, _KEYS, "stream")
+        self.folder = folder
 
     def stream(self) -> Stream:
         fields, marked = self.fields()
@@ -549,7 +557,7 @@ class _Declaration:
         if "tiebreaker" not in self.body:
             return None
         name = self.declared("tiebreaker", self.body["tiebreaker"], fields)
-        if fields[name].kind not in _ORDERING or name == self.body.get("event_time"):
+        if fields[name].kind not in ORDERING or name == self.body.get("event_time"):
             what = "is the event time" if name == self.body.get("event_time") else f"is {fields[name]}"
             remedy = "Name an int64, decimal or timestamp that grows from event to event, as a position in a log does"
             raise self.error("tiebreaker", f"field {name!r} {what}", remedy)
@@ -576,13 +584,3 @@ class _Declaration:
         if len(set(entities)) < len(entities):
             raise self.error("entities", "names a field twice", "Name each field once")
         return entities
-
-    def duration(self, key: str, default: str) -> int:
-        try:
-            return parse_duration(self.body.get(key, default))
-        except NightjarError as refusal:
-            raise self.error(key, refusal.what, refusal.remedy) from None
-
-    def error(self, key: str, what: str, remedy: str) -> DeclarationError:
-        place = f"streams.{self.name}.{key}" if key else f"streams.{self.name}"
-        return DeclarationError(what, where=f"{self.origin}: {place}", remedy=remedy)

@@ -12,11 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightjar.rules.durations import parse_duration
-from nightjar.rules.errors import DeclarationError, NightjarError
 from nightjar.rules.names import did_you_mean, is_usable_name
-from nightjar.rules.streams import STREAM_NAME, Stream, UnionMember
-from nightjar.rules.types import INT64, STRING, TIMESTAMP, FieldType, Kind
+from nightjar.rules.streams import ORDERING, STREAM_NAME, Declared, Stream, UnionMember
+from nightjar.rules.types import INT64, STRING, TIMESTAMP, FieldType
 
 # The fields that every union has.
 STREAM, STREAM_NUMBER, EVENT_ID, EVENT_TIME = "stream", "stream_number", "event_id", "event_time"
@@ -24,7 +22,6 @@ OWN: Mapping[str, FieldType] = MappingProxyType(
     {STREAM: STRING, STREAM_NUMBER: INT64, EVENT_ID: STRING, EVENT_TIME: TIMESTAMP}
 )
 _KEYS = ("union", "entities", "tiebreaker", "allowed_lateness", "fields")
-_ORDERING = frozenset({Kind.INT64, Kind.DECIMAL, Kind.TIMESTAMP})
 
 
 def union_of(name: str, body: Mapping[str, Any], streams: Mapping[str, Stream], origin: str) -> Stream:
@@ -111,14 +108,12 @@ def _column(events: pa.Table, name: str, kind: FieldType, member: UnionMember, r
     return pa.nulls(rows, kind.arrow) if theirs is None else events.column(theirs)
 
 
-class _Union:
-    """One union's table, checked key by key."""
+class _Union(Declared):
+    """One union's."""
 
     def __init__(self, name: str, body: Mapping[str, Any], streams: Mapping[str, Stream], origin: str) -> None:
-        self.name, self.body, self.streams, self.origin = name, body, streams, origin
-        for key in body:
-            if key not in _KEYS:
-                raise self.error(str(key), "is not a key of a union", did_you_mean(str(key), _KEYS, "Keys are"))
+        super().__init__(name, body, origin, _KEYS, "union")
+        self.streams = streams
 
     def stream(self) -> Stream:
         members = self.members()
@@ -249,8 +244,8 @@ class _Union:
 
     def tiebreaker(self, fields: Mapping[str, FieldType]) -> str:
         name = self.body.get("tiebreaker", STREAM_NUMBER)
-        if not isinstance(name, str) or name not in fields or fields[name].kind not in _ORDERING or name == EVENT_TIME:
-            orders = [field for field, kind in fields.items() if kind.kind in _ORDERING and field != EVENT_TIME]
+        if not isinstance(name, str) or name not in fields or fields[name].kind not in ORDERING or name == EVENT_TIME:
+            orders = [field for field, kind in fields.items() if kind.kind in ORDERING and field != EVENT_TIME]
             what = f"{name!r} is not an int64, decimal or timestamp of the union"
             raise self.error("tiebreaker", what, did_you_mean(str(name), orders, "These are"))
         return name
@@ -258,13 +253,7 @@ class _Union:
     def allowed_lateness(self, members: Collection[Stream]) -> int:
         if "allowed_lateness" not in self.body:
             return max(member.allowed_lateness for member in members)
-        try:
-            return parse_duration(self.body["allowed_lateness"])
-        except NightjarError as refusal:
-            raise self.error("allowed_lateness", refusal.what, refusal.remedy) from None
-
-    def error(self, key: str, what: str, remedy: str) -> DeclarationError:
-        return DeclarationError(what, where=f"{self.origin}: streams.{self.name}.{key}", remedy=remedy)
+        return self.duration("allowed_lateness", "")
 
 
 def _alike(names: Iterable[str]) -> str | None:
