@@ -48,6 +48,8 @@ class Declaration(msgspec.Struct, frozen=True):
     """Checkpoints older than optional fields name none."""
     tiebreaker: str | msgspec.UnsetType = msgspec.UNSET
     """It decides the order in which the state's alerts were found."""
+    union: dict[str, dict[str, str]] | msgspec.UnsetType = msgspec.UNSET
+    """Of a union: by each member's name in it, the member's fields by their names there."""
 
     @classmethod
     def of(cls, stream: Stream) -> Self:
@@ -61,13 +63,14 @@ class Declaration(msgspec.Struct, frozen=True):
             fields,
             sorted(stream.optional),
             stream.tiebreaker or msgspec.UNSET,
+            {member.alias: dict(member.fields) for member in stream.members} or msgspec.UNSET,
         )
 
     def misfit(self, stream: Stream) -> Misfit | None:
         """Why the stream as it is declared now does not have this state; None if it has."""
-        if (found := self._misfit_of_fields(stream)) is not None:
-            return found
         now = Declaration.of(stream)
+        if (found := self._misfit_of_fields(stream) or self._misfit_of_members(stream.name, now)) is not None:
+            return found
         for name in ("topic", "event_id", "event_time", "tiebreaker", "entities"):
             was, here = getattr(self, name), getattr(now, name)
             if was != here:
@@ -91,6 +94,19 @@ class Declaration(msgspec.Struct, frozen=True):
             what = "was optional and is not" if name in self.fields else "is new, and the events before it lack it"
             remedy = f"Declare it optional: {optional_field(name, stream.fields[name])}"
             return Misfit(f"{place}.{name} {what}", remedy)
+        return None
+
+    def _misfit_of_members(self, stream: str, now: Declaration) -> Misfit | None:
+        """A member's name is in its events' ids, and events in the state have values under the names of that time."""
+        if self.topic != now.topic or not isinstance(self.union, dict) or not isinstance(now.union, dict):
+            return None  # the topics say so
+        remedy = f"Declare it as it was, or `{REBUILD}` writes a new one from the lake"
+        if (was := [*self.union]) != (names := [*now.union]):
+            return Misfit(f"streams.{stream}.union was {_shown(was)} and is {_shown(names)}", remedy)
+        for alias, fields in self.union.items():
+            for name, field in fields.items():
+                if (here := now.union[alias].get(name, msgspec.UNSET)) != field:
+                    return Misfit(f"streams.{stream}.fields.{name}.{alias} was {field} and is {_shown(here)}", remedy)
         return None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nightjar.rules.durations import parse_duration
 from nightjar.rules.rulebook import WHOLE_STREAM, RuleBook, ShuffleKey
-from nightjar.rules.streams import load_streams
+from nightjar.rules.streams import load_streams, streams_from_mapping
 from nightjar.rules.types import STRING, decimal
 from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.state.checkpoint import Checkpoint
@@ -19,8 +19,8 @@ from nightjar.streaming.state.statelog import Head
 
 STREAMS = load_streams()
 TRANSACTIONS = STREAMS["transactions"]
-TRANSACTIONS = STREAMS["transactions"]
 SHUFFLE_KEYS = RuleBook(STREAMS).shuffle_keys
+NAMES = {"out": "payments", "in": "refunds"}
 
 
 def declared(**changes: Any) -> dict[str, Any]:
@@ -188,6 +188,46 @@ def test_a_job_that_reads_it_otherwise_is_refused(config: JobConfig, change: dic
             refuses(Checkpoint(replace(config, **change)))
         assert message in str(refused.value)
         assert "A new folder as checkpoint_dir starts from nothing" in str(refused.value)
+
+
+def with_union(names: dict[str, str], **fields: dict[str, str]) -> dict[str, Any]:
+    """The change of a configuration that adds a union of payments and refunds, by their names in it."""
+    common = {"event_id": "id", "event_time": "event_time"}
+    kinds = {"id": "string", "event_time": "timestamp"}
+    paid = {**common, "entities": ["customer_id"], "fields": {**kinds, "customer_id": "string"}}
+    back = {**common, "entities": ["payee"], "fields": {**kinds, **dict.fromkeys(("payee", "payer"), "string")}}
+    union = {"union": names, "entities": ["customer_id"], "fields": fields}
+    return {"streams": streams_from_mapping({"payments": paid, "refunds": back, "moves": union}, "here")}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            with_union({"out": "payments", "back": "refunds"}, customer_id={"back": "payee"}),
+            'streams.moves.union was ["out", "in"] and is ["out", "back"]. Declare it as it was, or `nightjar stream r',
+        ),
+        (
+            with_union(NAMES, customer_id={"in": "payer"}, payer={"in": "payee"}),
+            "streams.moves.fields.customer_id.in was payee and is payer. Declare it as it was, or `nightjar stream re",
+        ),
+        (
+            with_union(dict(reversed(NAMES.items())), customer_id={"in": "payee"}),
+            "streams.moves.topic was payments+refunds and is refunds+payments. Declare it as it was. A new folder",
+        ),
+    ],
+    ids=["member's name", "member's field", "order"],
+)
+def test_a_union_whose_state_has_other_ids_or_values_is_refused(
+    config: JobConfig, change: dict[str, Any], message: str
+) -> None:
+    """The members' names are in the ids of its events, and the values in the state have the names of that time."""
+    made = replace(config, **with_union(NAMES, customer_id={"in": "payee"}))
+    Checkpoint(made).settle(RuleBook(made.streams).shuffle_keys)
+    Checkpoint(made).refuse_unfit()
+    with pytest.raises(JobError) as refused:
+        Checkpoint(replace(config, **change)).refuse_unfit()
+    assert message in str(refused.value)
 
 
 def test_what_decides_no_place_of_state_may_change(config: JobConfig) -> None:
