@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from nightjar.rules.engine.carried import load_kernels
 from nightjar.rules.engine.table_rows import Change, TableRows
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import Stream, streams_from_mapping
+from nightjar.rules.unions import united
 from nightjar.rules.versions import RuleSet
 
 # Tables that rules may ask.
@@ -51,6 +53,8 @@ class Construct:
     """A rule that runs on both sides."""
     asks: bool = False
     """Whether the rule asks tables. The control runs where none are declared."""
+    over_union: bool = False
+    """Whether the rule's stream is a union, half of whose events are another stream's. The control's is not."""
 
 
 def where(condition: str) -> Rule:
@@ -145,11 +149,15 @@ CONSTRUCTS = (
         measured(mode="terminal_id", where="amount > {n}") | {"when": "amount > 199.{n}"},
         measured(count_distinct="terminal_id", where="amount > {n}") | {"when": "amount > 199.{n}"},
     ),
+    Construct("union", counted(where="amount > {n}"), counted(where="amount > {n}"), over_union=True),
 )
 
 
-def stream_of(tables: dict[str, Any] | None = None) -> Stream:
-    """The payments of `engine.history` with an address, a place and the time at which the account was opened."""
+def streams_of(tables: dict[str, Any] | None = None) -> dict[str, Stream]:
+    """The payments of `engine.history` with an address, a place and the time at which the account was opened.
+
+    And refunds that have the same fields, and the union of both.
+    """
     fields = dict.fromkeys(("transaction_id", "customer_id", "terminal_id", "ip"), "string")
     fields |= {"event_time": "timestamp", "opened": "timestamp", "amount": "decimal(12,2)"}
     fields |= dict.fromkeys(("lat", "lon"), "double")
@@ -159,7 +167,18 @@ def stream_of(tables: dict[str, Any] | None = None) -> Stream:
         "entities": ["customer_id", "terminal_id"],
         "fields": fields,
     }
-    return streams_from_mapping({"payments": declared}, "bench", tables=tables)["payments"]
+    union = {"union": ["payments", "refunds"], "entities": ["customer_id", "terminal_id"]}
+    return streams_from_mapping({"payments": declared, "refunds": declared, "moves": union}, "bench", tables=tables)
+
+
+def as_moves(stream: Stream) -> Callable[[pa.Table], pa.Table]:
+    """What makes events of the union of a batch of payments: its second half are refunds."""
+
+    def convert(events: pa.Table) -> pa.Table:
+        half = events.num_rows // 2
+        return united(zip(stream.members, (events.slice(0, half), events.slice(half)), strict=True), stream)
+
+    return convert
 
 
 def rows_of(stream: Stream) -> TableRows:
@@ -209,11 +228,13 @@ def _numbered(value: Any, number: str) -> Any:
 
 def measure(construct: Construct, events: pa.Table, rules: int, repeats: int) -> bool:
     """Measure a construct in turns with its control; returns whether its goal is met."""
-    plain, asked = stream_of(), stream_of(TABLES)
-    streams = [asked if construct.asks else plain, plain]
+    plain = streams_of()["payments"]
+    of_rule = streams_of(TABLES if construct.asks else None)["moves" if construct.over_union else "payments"]
+    streams = [of_rule, plain]
     sides = [*zip([construct.rule, construct.control], streams, strict=True)]
     one, many = ([ruleset(rule, of, construct.beside, count) for rule, of in sides] for count in (1, rules))
-    tables = [rows_of(asked) if construct.asks else None, None]
+    tables = [rows_of(of_rule) if construct.asks else None, None]
+    convert = [as_moves(of_rule) if construct.over_union else None, None]
     tail, many_tail = events.num_rows - BATCHES * BATCH, MANY_BATCHES * MANY_BATCH
     recent = events.slice(0, min(events.num_rows, 50_000 + many_tail))
     ways = (
@@ -228,8 +249,16 @@ def measure(construct: Construct, events: pa.Table, rules: int, repeats: int) ->
         took: list[list[float]] = [[], []]
         for turn in range(repeats + 1):  # the first warms up
             for side, rule_set in enumerate(sets):
-                of, rows = streams[side], tables[side]
-                seconds = run(rule_set, table, size, first, stream=of, to_the_end=waits, tables=rows)
+                seconds = run(
+                    rule_set,
+                    table,
+                    size,
+                    first,
+                    stream=streams[side],
+                    to_the_end=waits,
+                    tables=tables[side],
+                    convert=convert[side],
+                )
                 if turn:
                     took[side].append(scale * seconds)
         met &= emit(f"{construct.name}: {name}", unit, took[0], "without it", took[1], goal=construct.goal)
