@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
@@ -113,11 +114,15 @@ _CALLS: dict[str, tuple[_Call, ...]] = {
         ("TRIM(CONCAT({}, ' '))", lambda value: value.strip(" ")),
     ),
 }
+_HEXADECIMAL = re.compile("[0-9A-Fa-f]{0,4}")
 _LENGTH: _Call = ("LENGTH({})", len)
 _TESTS: tuple[_Call, ...] = (
     ("STARTS_WITH({}, 'a')", lambda value: value.startswith("a")),
     ("REGEXP_LIKE({}, '^[ab]$')", lambda value: value in ("a", "b")),
-    ("IP_IN(CONCAT('::', {}), '::a')", lambda value: value == "a" if value in ("", "a", "b") else None),
+    (
+        "IP_IN(CONCAT('::', {}), '::a')",
+        lambda value: int(value or "0", 16) == 10 if _HEXADECIMAL.fullmatch(value) else None,
+    ),
 )
 
 
