@@ -119,6 +119,9 @@ def _of_text(
 ) -> pa.ChunkedArray:
     texts = column.cast(pa.string())
     if declared.kind is Kind.STRING:
+        # no text has more characters than bytes, which take a tenth of the time to count
+        if not pc.any(pc.greater(pc.binary_length(texts), MAX_STRING)).as_py():
+            return texts
         long = pc.greater(pc.utf8_length(texts), MAX_STRING)
         if not pc.any(long).as_py():
             return texts

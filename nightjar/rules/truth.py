@@ -98,6 +98,7 @@ class Truth:
         if ARRIVAL not in events.column_names:
             events = events.append_column(ARRIVAL, events.column(stream.event_time))
         self._engine = Engine(stream, ruleset.of_stream(stream.name), batch=True, group_bys=group_bys, tables=tables)
+        self._engine.store.reserve(events.num_rows)
         advance = self._engine.advance(events, clock)
         self.failures: list[Failure] = advance.failures
         self.events: int = events.num_rows

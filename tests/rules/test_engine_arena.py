@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nightjar.rules.engine import Engine
+from nightjar.rules.engine import Engine, timeline
 from nightjar.rules.engine.kernels import segments
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import load_streams
@@ -34,6 +34,31 @@ def payments(first: int, rows: int, groups: int, seed: int) -> pa.Table:
             "arrival_time": times,
         }
     )
+
+
+@pytest.mark.parametrize("by", [1, 15, 17, 400, 1500])
+@pytest.mark.parametrize("stretch", [7, 100, 1499])
+@pytest.mark.parametrize("groups", [1, 3, 200])
+def test_many_rows_at_once_are_placed_however_far_out_of_order(
+    groups: int, stretch: int, by: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stretch of them at a time: those a few places back one by one, the others by merging."""
+    monkeypatch.setattr(timeline, "_STRETCH", stretch)
+    rows = 1500
+    batch = payments(0, rows, groups, seed=by)
+    seconds = batch.column("event_time").cast(pa.int64()).to_numpy() // 1_000_000
+    later = np.random.default_rng(by).integers(0, by, rows)
+    arrival = pa.array((seconds + later) * 1_000_000).cast(pa.timestamp("us", "UTC"))
+    arrived = batch.set_column(batch.column_names.index("arrival_time"), "arrival_time", arrival)
+    rules = RuleSet.of([parse_rule(RULE, STREAMS)], 0)
+    found, expected = ({}, {})
+    for made, table in ((found, arrived), (expected, batch)):
+        engine = Engine(STREAMS["transactions"], rules, batch=True)
+        for result in engine.advance(table).rule_results:
+            ids = engine.store.array("transaction_id", result.rows).to_pylist()
+            made |= dict(zip(ids, result.values["n"].values.tolist(), strict=True))
+    assert len(found) == rows
+    assert found == expected
 
 
 @pytest.mark.parametrize("groups", [1, 3, 40, 64, 1000])

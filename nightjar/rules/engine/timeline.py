@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nightjar.rules.engine.arena import Arena
 from nightjar.rules.engine.columns import Mask
-from nightjar.rules.engine.facts import Facts, Name
+from nightjar.rules.engine.facts import Name
 from nightjar.rules.engine.kernels import absence, segments
 from nightjar.rules.engine.predicate_bitmaps import Masks
 from nightjar.rules.engine.steps import Steps
@@ -275,7 +275,17 @@ class Timeline(Arena):
     def _place_all(self, groups: npt.NDArray[Any], base: int, since: int) -> None:
         """Insert many rows, a stretch at a time; room is made for all of them at once."""
         for at in range(0, len(groups), _STRETCH):
-            self._place(groups[at : at + _STRETCH], base + at, since, groups[at:])
+            stretch = groups[at : at + _STRETCH]
+            placed = segments.append(
+                stretch,
+                base + at,
+                *self._fresh(base + at, len(stretch)),
+                *self._ordering,
+                self._spans,
+                *self._arena,
+            )
+            if placed < len(stretch):
+                self._place(stretch[placed:], base + at + placed, since, groups[at + placed :])
 
     def _groups_since(self, base: int, needed: Needed) -> npt.NDArray[Any]:
         """The groups of the store's rows from `base` on, -1 for those in none; the arena has a segment for each."""
@@ -296,17 +306,13 @@ class Timeline(Arena):
 
         foreseen: the groups of all rows to make room for, if room has to be made.
         """
-        store, ids, rows = self.store, self.store.ids, slice(base, base + len(groups))
-        fresh = [self._fresh(facts, rows) for facts in (self.marks, self.narrow, self.wide)]
+        fresh = [*self._fresh(base, len(groups))]
         while True:
             used, touched, first, places = segments.insert(
                 groups,
                 base,
                 *fresh,
-                store.times,
-                store.ties,
-                ids.ends,
-                ids.heap,
+                *self._ordering,
                 since,
                 self._spans,
                 *self._arena,
@@ -319,12 +325,19 @@ class Timeline(Arena):
                 return touched, first, places
             self._make_room(*_counted(foreseen), since)
 
-    def _fresh(self, facts: Facts, rows: slice) -> npt.NDArray[Any]:
-        """The facts of the store's rows."""
-        fresh = np.empty((rows.stop - rows.start, facts.all.shape[1]), facts.all.dtype)
-        for name, at in facts.items():
-            fresh[:, at] = self._source(name)[rows]
-        return fresh
+    @property
+    def _ordering(self) -> tuple[Any, ...]:
+        """What the kernels order the store's rows by."""
+        ids = self.store.ids
+        return self.store.times, self.store.ties, ids.ends, ids.heap
+
+    def _fresh(self, base: int, count: int) -> Iterator[npt.NDArray[Any]]:
+        """The facts of the store's rows from `base` on."""
+        for facts in (self.marks, self.narrow, self.wide):
+            fresh = np.empty((count, facts.all.shape[1]), facts.all.dtype)
+            for name, at in facts.items():
+                fresh[:, at] = self._source(name)[base : base + count]
+            yield fresh
 
     def renumber(self, new_row: Int64Array) -> None:
         """Drop rows as the store does: new_row is each old row's new number, -1 for those before the horizon."""

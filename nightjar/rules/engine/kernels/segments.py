@@ -25,6 +25,8 @@ START, END, ROOM, SCRATCH = range(4)
 CLASSES = 256  # of holes
 # Moving a segment of at least this many rows within its room is expensive: it exceeds the cache.
 _LONG = 4096
+# So many rows at the end of a segment are moved for one that came late.
+_NEAR = 16
 
 
 @kernel
@@ -299,6 +301,56 @@ def insert(
                 j -= 1
             k -= 1
     return used, touched[:count], first[: count + 1], places
+
+
+@kernel
+def append(
+    groups,
+    base,
+    fresh_marks,
+    fresh_narrow,
+    fresh_wide,
+    times,
+    ties,
+    ends,
+    heap,
+    spans,
+    rows,
+    arena_times,
+    marks,
+    narrow,
+    wide,
+):
+    """Insert store rows base, base + 1, … as `insert` does, in turns, while each has room near its segment's end.
+
+    Returns how many. Of many rows in order it takes a third of the time of `insert`, which looks for their places.
+    """
+    for i in range(len(groups)):
+        g = groups[i]
+        if g < 0:
+            continue
+        start, k = np.int64(spans[g, START]), np.int64(spans[g, END])
+        x = base + i
+        if k - start >= spans[g, ROOM]:
+            return i
+        nearest = max(start, k - _NEAR)
+        at = k
+        while at > nearest and (
+            times[x] < arena_times[at - 1]
+            or (times[x] == arena_times[at - 1] and _before(x, rows[at - 1], times, ties, ends, heap))
+        ):
+            at -= 1
+        if at == nearest and at > start:
+            return i
+        for p in range(k - 1, at - 1, -1):
+            _move(rows, arena_times, marks, narrow, wide, p, p + 1)
+        rows[at] = x
+        arena_times[at] = times[x]
+        _copy(fresh_marks, i, marks, at)
+        _copy(fresh_narrow, i, narrow, at)
+        _copy(fresh_wide, i, wide, at)
+        spans[g, END] = k + 1
+    return len(groups)
 
 
 @kernel

@@ -246,15 +246,42 @@ def ends_of_value(origin, at, low, end):
 
 
 @kernel
-def _visible(p, late, rank, base, seen):
-    return not late or rank[p - base] < 0 or rank[p - base] < seen
-
-
-@kernel
 def _longer(ops, needed):
     longer = np.empty(2 * needed, np.int32)
     longer[: len(ops)] = ops
     return longer
+
+
+@kernel
+def _slid(k, last, a, b, low, end, excluding, begin, ops, n):
+    """The changes of rows k to before `last` of a run without contended rows, where the window before is from a to
+    before b; returns (k, a, b, n) to continue from where there is no room in ops.
+
+    It allocates nothing: in a function that allocates an array Numba counts references at every step.
+    """
+    while k < last:
+        here = end[k]
+        if n + (here - b) + abs(low[k] - a) + 1 > len(ops):
+            break
+        begin[k] = n
+        while b < here:
+            ops[n] = b + 1
+            n += 1
+            b += 1
+        while a < low[k]:
+            ops[n] = -(a + 1)
+            n += 1
+            a += 1
+        while a > low[k]:
+            a -= 1
+            ops[n] = a + 1
+            n += 1
+        if not excluding:
+            ops[n] = here + 1
+            n += 1
+            b = here + 1
+        k += 1
+    return k, a, b, n
 
 
 @kernel
@@ -276,39 +303,44 @@ def changes(run_first, rows, at, low, end, excluding, late, last_late, order):
         first, last = run_first[r], run_first[r + 1]
         # which rows are contended, in the order of arrival
         base = low[first]
-        for k in range(first, last):
-            base = min(base, low[k])
         oldest = last_late
         if last_late >= 0:  # else no row is late, and asking each for its arrival takes longer than the windows
             for k in range(first, last):
                 oldest = min(oldest, order[rows[at[k]]])
         contended = 0
         if last_late > oldest:
+            for k in range(first, last):
+                base = min(base, low[k])
             for p in range(base, end[last - 1]):
                 if late[rows[p]] and order[rows[p]] > oldest:
                     contended += 1
-        is_late = contended > 0
-        if is_late:
-            places = np.empty(contended, np.int64)
-            arrivals = np.empty(contended, np.int64)
-            rank = np.full(end[last - 1] + 1 - base, -1, np.int64)
-            j = 0
-            for p in range(base, end[last - 1]):
-                if late[rows[p]] and order[rows[p]] > oldest:
-                    places[j] = p
-                    arrivals[j] = order[rows[p]]
-                    j += 1
-            by_arrival = np.argsort(arrivals)
-            places = places[by_arrival]
-            arrivals = arrivals[by_arrival]
-            for j in range(contended):
-                rank[places[j] - base] = j
+        fill[r, 0] = low[first]
+        fill[r, 1] = end[first]
+        if contended == 0:
+            k, a, b, n = _slid(first, last, low[first], end[first], low, end, excluding, begin, ops, n)
+            while k < last:
+                ops = _longer(ops, n + (end[k] - b) + abs(low[k] - a) + 1)
+                k, a, b, n = _slid(k, last, a, b, low, end, excluding, begin, ops, n)
+            begin[last] = n
+            continue
+        places = np.empty(contended, np.int64)
+        arrivals = np.empty(contended, np.int64)
+        rank = np.full(end[last - 1] + 1 - base, -1, np.int64)
+        j = 0
+        for p in range(base, end[last - 1]):
+            if late[rows[p]] and order[rows[p]] > oldest:
+                places[j] = p
+                arrivals[j] = order[rows[p]]
+                j += 1
+        by_arrival = np.argsort(arrivals)
+        places = places[by_arrival]
+        arrivals = arrivals[by_arrival]
+        for j in range(contended):
+            rank[places[j] - base] = j
         # the window of the first row, as if it saw all contended rows
         seen = contended
         a = low[first]
         b = end[first]
-        fill[r, 0] = a
-        fill[r, 1] = b
         for k in range(first, last):
             begin[k] = n
             here = end[k]
@@ -317,33 +349,32 @@ def changes(run_first, rows, at, low, end, excluding, late, last_late, order):
                 ops = _longer(ops, needed)
             # rows that enter and leave at its ends
             while b < here:
-                if _visible(b, is_late, rank, base, seen):
+                if rank[b - base] < seen:
                     ops[n] = b + 1
                     n += 1
                 b += 1
             while a < low[k]:
-                if _visible(a, is_late, rank, base, seen):
+                if rank[a - base] < seen:
                     ops[n] = -(a + 1)
                     n += 1
                 a += 1
             while a > low[k]:
                 a -= 1
-                if _visible(a, is_late, rank, base, seen):
+                if rank[a - base] < seen:
                     ops[n] = a + 1
                     n += 1
             # contended rows that the row before saw and this one does not, or the other way round
-            if is_late:
-                s = order[rows[at[k]]]
-                while seen > 0 and arrivals[seen - 1] > s:
-                    seen -= 1
-                    if a <= places[seen] < b:
-                        ops[n] = -(places[seen] + 1)
-                        n += 1
-                while seen < contended and arrivals[seen] < s:
-                    if a <= places[seen] < b:
-                        ops[n] = places[seen] + 1
-                        n += 1
-                    seen += 1
+            s = order[rows[at[k]]]
+            while seen > 0 and arrivals[seen - 1] > s:
+                seen -= 1
+                if a <= places[seen] < b:
+                    ops[n] = -(places[seen] + 1)
+                    n += 1
+            while seen < contended and arrivals[seen] < s:
+                if a <= places[seen] < b:
+                    ops[n] = places[seen] + 1
+                    n += 1
+                seen += 1
             if not excluding:
                 ops[n] = here + 1
                 n += 1
