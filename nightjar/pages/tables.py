@@ -17,7 +17,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel
 
 from nightjar.contracts.table_changes import MAX_TEXT
-from nightjar.files.table_files import FileRow, Key, keys_of, rows_of_text, table_kind
+from nightjar.files.table_files import FileRow, Key, keys_of, rows_of_text, table_kind, values_of_texts
 from nightjar.operations.table_keys import newest_keys, standings
 from nightjar.operations.tables import (
     Order,
@@ -35,16 +35,18 @@ from nightjar.pages.table_reader import TableReader
 from nightjar.rules.engine.table_rows import Change
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK
-from nightjar.rules.table_values import shown_values
+from nightjar.rules.table_values import shown_value, shown_values
 from nightjar.rules.tables import TableType, values_of
 from nightjar.rules.timestamps import from_microseconds, parse_timestamp
-from nightjar.rules.types import FieldType
+from nightjar.rules.types import FieldType, Kind
 
 # Changes and refused lines that a page has.
 _CHANGES_SHOWN, _REFUSED_SHOWN = 20, 100
 # Bytes of a form with rows, as browsers encode it: some hundred thousand keys.
 _MOST_ROWS = 4 << 20
 _TOO_LONG = "The list is too long for a page: `nightjar table import` takes it."
+# What the names of a form's values begin with.
+_VALUE = "value-"
 _ACTIONS = {"set": True, "remove": False}
 
 
@@ -137,9 +139,10 @@ def add_tables(
             kind=kind,
             hidden=hidden,
             summary=summary,
-            value_names=[*values_of(kind)],
+            value_kinds={name: str(of) for name, of in values_of(kind).items()},
             values={each: shown_values(of) for each, of in values.items()},
             key=asked[0] if asked else None,
+            present={n: shown_value(v) for n, v in values.get(str(asked[0]), {}).items()} if asked else {},
             standing=found[0] if found else None,
             rows=rows,
             number=number,
@@ -163,7 +166,7 @@ def add_tables(
         who, form = await acted(request, acting, _MOST_ROWS, _TOO_LONG)
         kind = kind_of(table)
         keys = keys_of(filter(None, map(str.strip, form.get("keys", "").splitlines())), table, kind)
-        orders = _orders(keys, who, form, kind)
+        orders = _orders(table, keys, who, form, kind)
         ids = await run_in_threadpool(lambda: tables().change(table, orders))
         hidden = await run_in_threadpool(lambda: table in reader().hidden_tables())
         return done(table, ids, **({"key": str(keys[0])} if len(keys) == 1 and not hidden else {}))
@@ -252,7 +255,7 @@ def _became(known: TableHistory, table: str, sent: str) -> str:
     return "waits" if any(each.id == sent and each.table == table for each in known.waiting) else "nothing"
 
 
-def _orders(keys: list[Key], who: str, form: dict[str, str], kind: FieldType) -> list[Order]:
+def _orders(table: str, keys: list[Key], who: str, form: dict[str, str], kind: FieldType) -> list[Order]:
     """What the form for some keys asks for. kind: the table's.
 
     Raises:
@@ -261,10 +264,10 @@ def _orders(keys: list[Key], who: str, form: dict[str, str], kind: FieldType) ->
     is_set, until = _ACTIONS.get(form.get("change", "")), form.get("until", "")
     if is_set is None or not keys:
         raise SettingsError("is missing", where="key" if is_set is not None else "change", remedy="Fill in the form")
-    if is_set and values_of(kind):
-        remedy = f"Import a CSV with the columns key, {', '.join(values_of(kind))}"
-        raise SettingsError("is not enough: rows of this table have values", where="key", remedy=remedy)
+    values = _values(table, form, kind) if is_set else {}
     order = Order(keys, is_set=is_set, valid_from=None, author=who, reason=reason_of(form, MAX_TEXT))
+    if values:
+        order = replace(order, values=[values] * len(keys))
     if not until:
         return [order]
     ends = parse_timestamp(until, zone_required=False)
@@ -274,7 +277,18 @@ def _orders(keys: list[Key], who: str, form: dict[str, str], kind: FieldType) ->
         raise SettingsError("is only for keys that are set", where="until", remedy="Leave it empty to remove keys")
     if ends <= now():
         raise SettingsError("has passed", where="until", remedy="Give a later time, or remove the keys")
-    return [order, replace(order, is_set=False, valid_from=from_microseconds(ends))]
+    return [order, replace(order, is_set=False, valid_from=from_microseconds(ends), values=())]
+
+
+def _values(table: str, form: dict[str, str], kind: FieldType) -> dict[str, Any]:
+    """The values that a form gives to its keys; an empty one is NULL, as all are that a row is not set with."""
+    names = values_of(kind)
+    if any(_VALUE + name not in form for name in names):
+        remedy = "Load the page again, and fill in what the rows shall have"
+        raise SettingsError("has no values: the rows of this table have some", where="the form", remedy=remedy)
+    written = {name: form[_VALUE + name] for name in names}
+    texts = (f"{name}={text if names[name].kind is Kind.STRING else text.strip()}" for name, text in written.items())
+    return values_of_texts(texts, table, kind)
 
 
 def _import(known: TableHistory, table: str, kind: FieldType, who: str, form: dict[str, str]) -> Import:

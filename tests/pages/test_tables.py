@@ -1,5 +1,6 @@
 """The pages of tables over an in-memory topic: what they show, and who changes what."""
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from nightjar.pages.acting import Acting
 from nightjar.rules.rulebook import Record
 from nightjar.rules.streams import load_streams
 from nightjar.rules.tables import TableType
-from nightjar.rules.types import INT64, STRING, Kind, decimal
+from nightjar.rules.types import BOOLEAN, INT64, STRING, Kind, decimal
 from tests.support.explained_lake import DAY, LIMIT, Ground, small_lake
 from tests.support.served_pages import Pages, TablesTopic, serving
 
@@ -108,9 +109,10 @@ def test_what_cannot_be_is_refused(
     assert len(topic.records) == 1
 
 
-def test_rows_with_values_are_imported(tmp_path: Path, topic: TablesTopic) -> None:
-    """The page shows the values of changes; the form for keys would take those of rows away, and is refused."""
-    cards = {"cards": TableType(Kind.STRING, values=(("most", decimal(6, 2)),))}
+def test_rows_with_values_are_imported_and_set(tmp_path: Path, topic: TablesTopic) -> None:
+    """The page shows the values of changes; the form has those of a key, and sets all that it says and no others."""
+    kinds = (("most", decimal(6, 2)), ("name", STRING), ("open", BOOLEAN))
+    cards = {"cards": TableType(Kind.STRING, values=kinds)}
     streams = {name: replace(stream, tables=cards) for name, stream in STREAMS.items()}
     with serving(Ground(tmp_path), streams, ANN, topic) as pages:
         form = {"reason": "contracts", "format": "csv", "rows": "key,most\nc1,5\nc2,\n"}
@@ -123,15 +125,35 @@ def test_rows_with_values_are_imported(tmp_path: Path, topic: TablesTopic) -> No
         changed = sent(pages, "/tables/cards/import", code=200, **form | {"rows": "key,most\nc1,6\nc2,\n"}).text
         assert "<dt>already there</dt><dd>1</dd>" in changed
         assert "<dt>set again</dt><dd>1, from a time that the rows state, or with other values</dd>" in changed
+        of_key = re.findall(r'name="value-(\w+)"[^>]* value="([^"]*)"', pages.get("/tables/cards?key=c1"))
+        assert of_key == [("most", "5.00"), ("name", ""), ("open", "")]
+        assert re.findall(r'name="value-(\w+)"[^>]* value="([^"]*)"', pages.get("/tables/cards"))[0] == ("most", "")
         good = {"keys": "c1", "reason": "why not"}
-        refused = sent(pages, "/tables/cards/change", code=400, change="set", **good).text
-        assert "rows of this table have values" in refused
+        values = {"value-most": " 7.5 ", "value-name": HOSTILE, "value-open": "true"}
+        wrong = {
+            "the rows of this table have some": {"value-most": "7.5"},
+            "&#39;x&#39; is not a decimal(6,2)": values | {"value-most": "x"},
+            "&#39;ja&#39; is not a boolean": values | {"value-open": "ja"},
+        }
+        for why, given in wrong.items():
+            assert why in sent(pages, "/tables/cards/change", code=400, change="set", **good, **given).text
+        until = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M")
+        done = sent(pages, "/tables/cards/change", change="set", until=until, **good, **values)
+        shown = pages.get("/tables/" + done.headers["location"].removeprefix("../"))
+        assert HOSTILE not in shown
+        assert dict(re.findall(r'name="value-(\w+)"[^>]* value="([^"]*)"', shown)) == {
+            "most": "7.50",
+            "name": html.escape(HOSTILE).replace("&quot;", "&#34;").replace("&#x27;", "&#39;"),
+            "open": "true",
+        }
         sent(pages, "/tables/cards/change", change="remove", **good)
     said = {"table": "cards", "author": "ann"}
-    assert written(topic) == [
-        said | {"set": ["c1", "c2"], "values": [{"most": "5.00"}, {}], "reason": "contracts"},
-        said | {"remove": ["c1"], "reason": "why not"},
-    ]
+    first, second, ended, removed = written(topic)
+    assert first == said | {"set": ["c1", "c2"], "values": [{"most": "5.00"}, {}], "reason": "contracts"}
+    set_again = {"most": "7.50", "name": HOSTILE, "open": True}
+    assert second == said | {"set": ["c1"], "values": [set_again], "reason": "why not"}
+    assert ended == said | {"remove": ["c1"], "reason": "why not", "valid_from": ended["valid_from"]}
+    assert removed == said | {"remove": ["c1"], "reason": "why not"}
 
 
 def test_who_may_only_look_sees_lists_and_changes_none(tmp_path: Path, topic: TablesTopic) -> None:
