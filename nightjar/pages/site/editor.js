@@ -69,7 +69,7 @@ const height = () => parseFloat(getComputedStyle(area).lineHeight);
 
 area.addEventListener("scroll", () => {
   gutter.scrollTop = area.scrollTop;
-  close();
+  if (!list.hidden) place(); // what is typed at the end of a text scrolls it, too
 });
 
 // --- what the server says, as one types
@@ -167,7 +167,9 @@ area.addEventListener("input", () => {
 /** @type {Names | undefined} */
 let names;
 fetch(form.dataset.names ?? "").then(async (answer) => {
-  if (answer.ok) names = await answer.json();
+  if (!answer.ok) return;
+  names = await answer.json();
+  if (document.activeElement === area) complete(false); // for whom they come late
 }).catch(() => { /* without names nothing is completed */ });
 
 /** The schema behind references and alternatives. @param {Schema | boolean | undefined} of @returns {Schema} */
@@ -320,11 +322,16 @@ const complete = (asked) => {
   choose(0);
 };
 
-/** Below the caret, within the text's box. */
+/** Below the caret, within the text's box; gone where the caret is scrolled out of it. */
 const place = () => {
   const before = area.value.slice(0, area.selectionStart).split("\n");
   const style = getComputedStyle(area);
-  const top = area.offsetTop + parseFloat(style.paddingTop) + before.length * height() - area.scrollTop + 2;
+  const below = before.length * height() - area.scrollTop;
+  if (below < 0 || below > area.clientHeight + height()) {
+    close();
+    return;
+  }
+  const top = area.offsetTop + parseFloat(style.paddingTop) + below + 2;
   const left = area.offsetLeft + parseFloat(style.paddingLeft) + ((before.at(-1) ?? "").length - shown.word.length) * width() - area.scrollLeft;
   list.style.top = `${top}px`;
   list.style.left = `${Math.max(0, Math.min(left, box.clientWidth - list.offsetWidth))}px`;
