@@ -1,5 +1,5 @@
-"""Installs what only tests use and neither PyPI nor Maven has: Azurite, Azure's storage emulator, and axe-core, which
-finds barriers in a web page.
+"""Installs what only tests use and neither PyPI nor Maven has: Azurite, Azure's storage emulator; axe-core, which finds
+barriers in a web page; and TypeScript, which checks the types of the pages' scripts.
 
 npm, which a Python package of the development group brings with Node.js, installs what the lock beside its
 `package.json` names, and refuses what has another checksum. Each lands in a folder of the jars whose name depends on
@@ -20,7 +20,7 @@ from nightjar.jvm.jars import PROJECT
 from nightjar.rules.errors import NightjarError
 
 SOURCES = PROJECT / "tests" / "support"
-_PACKAGES = ("azurite", "axe")
+_PACKAGES = ("azurite", "axe", "typescript")
 _FILES = ("package.json", "package-lock.json")
 # None of its packages needs a script of its own, and optional ones are for other platforms.
 _OPTIONS = ("ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--loglevel=error")
@@ -51,6 +51,15 @@ def axe() -> Path:
         ServersError: it is not installed.
     """
     return _installed("axe", "axe-core", "axe.min.js")
+
+
+def tsc() -> Path:
+    """TypeScript's compiler, for `node`.
+
+    Raises:
+        ServersError: it is not installed.
+    """
+    return _installed("typescript", "typescript", "bin", "tsc")
 
 
 def _installed(package: str, *place: str) -> Path:

@@ -1,32 +1,44 @@
 // Inside Airflow's frame the pages take its theme, and link to its runs. As files they need none of this.
+// @ts-check
 "use strict";
 (() => {
   const root = document.documentElement;
-  let airflow = null;
+  /** @type {Document | null} */
+  let found = null;
   try {
     // The frame has Airflow's origin; a page of another origin that embeds this one cannot be read.
-    if (window.parent !== window) airflow = window.parent.document;
+    if (window.parent !== window) found = window.parent.document;
   } catch { /* not Airflow */ }
+  const airflow = found;
 
-  const theme = () => {
-    const classes = airflow.documentElement.classList;
+  /** @param {Document} of */
+  const theme = (of) => {
+    const classes = of.documentElement.classList;
     root.dataset.theme = classes.contains("dark") ? "dark" : "light";
   };
   if (airflow) {
-    theme();
-    new MutationObserver(theme).observe(airflow.documentElement, { attributes: true, attributeFilter: ["class"] });
+    theme(airflow);
+    new MutationObserver(() => theme(airflow)).observe(airflow.documentElement, { attributes: true, attributeFilter: ["class"] });
   }
 
   // The sandbox of the frame lets no link of its own replace Airflow's page, so Airflow's document follows it.
-  const follow = (event) => {
-    event.preventDefault();
-    const link = airflow.createElement("a");
-    link.href = event.currentTarget.href;
-    link.click();
+  /** @param {Document} of @param {HTMLAnchorElement} link */
+  const follow = (of, link) => {
+    const followed = of.createElement("a");
+    followed.href = link.href;
+    followed.click();
   };
   document.addEventListener("DOMContentLoaded", () => {
     const served = location.protocol !== "file:" && location.pathname.includes("/data-docs/");
-    for (const link of document.querySelectorAll("a.airflow-run")) link.hidden = !served;
-    if (airflow) for (const link of document.querySelectorAll("a.airflow-run, a.outside")) link.addEventListener("click", follow);
+    /** @type {NodeListOf<HTMLAnchorElement>} */
+    const links = document.querySelectorAll("a.airflow-run, a.outside");
+    for (const link of links) {
+      if (link.matches(".airflow-run")) link.hidden = !served;
+      if (!airflow) continue;
+      link.addEventListener("click", (event) => {
+        event.preventDefault();
+        follow(airflow, link);
+      });
+    }
   });
 })();

@@ -1,5 +1,6 @@
 // Shows times in the reader's zone beside UTC, puts alerts on top of the table as they arrive, and reads figures again.
 // The server writes every row; here nothing is made of values.
+// @ts-check
 "use strict";
 (() => {
   const MOST_ROWS = 200;
@@ -40,20 +41,23 @@
   });
 
   // A chosen file becomes the text of its form, which is all that is sent.
-  for (const chosen of document.querySelectorAll("input[type=file][data-into]")) {
-    const { into, format } = chosen.dataset;
-    chosen.closest("label").hidden = false;
+  /** @type {NodeListOf<HTMLInputElement>} */
+  const files = document.querySelectorAll("input[type=file][data-into]");
+  for (const chosen of files) {
+    const fields = /** @type {Record<string, any>} */ (chosen.form?.elements);
+    const { into = "", format = "" } = chosen.dataset;
+    /** @type {HTMLElement} */ (chosen.closest("label")).hidden = false;
     chosen.addEventListener("change", async () => {
-      const [file] = chosen.files;
+      const file = chosen.files?.[0];
       if (!file) return;
-      chosen.form.elements[into].value = await file.text();
-      chosen.form.elements[format].value = file.name.toLowerCase().endsWith(".csv") ? "csv" : "keys";
+      fields[into].value = await file.text();
+      fields[format].value = file.name.toLowerCase().endsWith(".csv") ? "csv" : "keys";
     });
   }
 
   // A part that is read again every few seconds, as long as somebody looks.
-  const part = document.querySelector("[data-refresh]");
-  const refresh = async () => {
+  /** @param {HTMLElement} part */
+  const refresh = async (part) => {
     if (!document.hidden) {
       try {
         const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
@@ -69,15 +73,20 @@
         part.classList.add("stale");
       }
     }
-    setTimeout(refresh, Number(part.dataset.refresh) * 1000);
+    again(part);
   };
-  if (part) setTimeout(refresh, Number(part.dataset.refresh) * 1000);
+  /** @param {HTMLElement} part */
+  const again = (part) => setTimeout(() => refresh(part), Number(part.dataset.refresh) * 1000);
+  /** @type {HTMLElement | null} */
+  const refreshed = document.querySelector("[data-refresh]");
+  if (refreshed) again(refreshed);
 
   const status = document.getElementById("live");
   const rows = document.getElementById("alerts");
   if (!status || !rows || status.hidden) return;
   const source = new EventSource(status.dataset.address ?? "live");
   let arrived = 0, state = "connecting";
+  /** @type {Record<string, () => string>} */
   const texts = {
     connecting: () => "Connecting to Kafka.",
     live: () => (arrived === 0 ? "Live: new alerts appear here as they arrive." : `Live: ${arrived} arrived since the page was opened.`),
