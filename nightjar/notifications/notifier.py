@@ -101,7 +101,7 @@ class Intake:
                 route.grouping(shown),
                 route.wait,
                 (hours := quiet[target]) is None or record["severity"] in hours.excepted,
-                snoozed,
+                snoozed and not route.snoozed,
             )
             for target, route in found.items()
         ]

@@ -195,6 +195,8 @@ class Route(_Table):
     tags: frozenset[str] = frozenset()
     group_by: tuple[Part, ...] = ("rule",)
     wait: Duration = Field("30s", validate_default=True)
+    snoozed: bool = False
+    """Whether its targets are told of snoozed alerts, too."""
 
     def matches(self, alert: Mapping[str, Any], tags: frozenset[str]) -> bool:
         """Whether an alert goes there. tags: those of its rule."""

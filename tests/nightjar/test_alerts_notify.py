@@ -167,19 +167,28 @@ def test_alerts_and_their_retractions_are_sent(site: Site) -> None:
     assert "record_skipped" in notifier.log
 
 
-def test_of_snoozed_groups_nothing_is_sent(site: Site) -> None:
+def test_of_snoozed_groups_nothing_is_sent_but_where_a_route_wants_it(site: Site) -> None:
     """From a snooze on that was set while it ran, by event time; the number is in its metrics and its log."""
     at = microseconds(datetime.fromisoformat(alert("t1")["event_time"]))
     about = {"rule_id": "burst", "author": "kim", "reason": "travels", "now": at}
     record = snooze_record(**about, group='{"customer_id":"ann"}', since=at, until=at + 1_000_000)
+    target = f'[targets.records]\nkind = "webhook"\nurl = "{site.server.url}/records"\nsecret_file = "secret"\n'
+    desk, records = (f'[[routes]]\nto = ["{name}"]\nwait = "0s"\n' for name in ("desk", "records"))
+    site.write(f"{target}{desk}{records}snoozed = true\n")
     with site.running() as notifier:
         site.until(notifier.reads)
         send_snoozes(site.own.settings, [record])
         ann, later = {"group": {"customer_id": "ann"}}, "2126-01-05T10:00:00.000000Z"
         site.send(alert("t1", **ann), alert("t2"), alert("t3", **ann, event_time=later))
-        site.until(lambda: len(site.events()) == 2)
+        site.until(lambda: len(site.events()) == 5)
         site.until(lambda: 'nightjar_notifications_snoozed_total{target="desk"} 1.0' in notifier.metrics())
-    assert sorted(site.events()) == [("alert", "t2"), ("alert", "t3")]
+        assert 'nightjar_notifications_snoozed_total{target="records"} 0.0' in notifier.metrics()
+    sent = {
+        path: sorted(event for request in site.server.requests if request.path == path for event in request.events)
+        for path in ("/desk", "/records")
+    }
+    assert sent["/desk"] == [("alert", "t2"), ("alert", "t3")]
+    assert sent["/records"] == [("alert", "t1"), ("alert", "t2"), ("alert", "t3")]
     assert "alerts_snoozed" in notifier.log
 
 
