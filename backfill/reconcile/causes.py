@@ -181,13 +181,13 @@ class CauseFinder:
         }
 
     def _was_changed(self, asked: Collection[tuple[str, str]], window: _Window, at: int) -> bool:
-        """Whether a change of what is asked arrived after an event of the window that it is valid for: when the stream
-        read it is not known, so it may have counted for some of them."""
+        """Whether a change of what is asked arrived with or after an event of the window that it is valid for: when the
+        stream read it is not known, so it may have counted for some of them."""
         events, tables = self._windows.rows(window), self._tables
         assert tables is not None  # noqa: S101  otherwise nothing is asked
         first = events.get_column("arrival").min()
         return isinstance(first, int) and any(
-            tables.was_changed(table, events.get_column(field).to_arrow(), valid_by=at, arrived_after=first)
+            tables.was_changed(table, events.get_column(field).to_arrow(), valid_by=at, arrived_since=first)
             for field, table in asked
         )
 

@@ -19,9 +19,11 @@ from nightjar.backfill.reconcile.causes import CONFLICTS, CauseFinder
 from nightjar.contracts.reconciliation import Cause
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.engine.store import ARRIVAL, LATE
+from nightjar.rules.engine.table_rows import Change, TableRows
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import microseconds
+from nightjar.rules.types import STRING
 from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
@@ -70,6 +72,7 @@ def finder(
     stream: Stream = STREAM,
     clock: int | None = None,
     lateness: tuple[int, ...] = (),
+    tables: TableRows | None = None,
 ) -> CauseFinder:
     """Of Ann's payments."""
     rows = [{**e, LATE: late(e), CONFLICTS: e["transaction_id"] in conflicting} for e in events]
@@ -88,6 +91,7 @@ def finder(
         began={0: began},
         clock=clock,
         lateness=lateness,
+        tables=tables,
     )
 
 
@@ -142,6 +146,21 @@ def test_a_rule_that_came_after_the_event() -> None:
     """It was to hold from before its own publication."""
     after = VersionHistory(AT_NOON + 10 * 60_000_000, AT_NOON - 24 * HOUR)
     assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, published=after) is Cause.RULE_PROPAGATION
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(1, "reference_changed"), (0, "reference_changed"), (-1, "unexplained")]
+)
+def test_a_list_that_changed_with_an_event_or_after_it(seconds: int, expected: str) -> None:
+    """Of what arrived together nobody can say which the stream read first; what was there before it knew."""
+    stream = replace(STREAM, tables={"watched": STRING})
+    rule = {**RULE, "measures": {"payments": {"count": "*", "over": "1h", "where": "customer_id IN watched"}}}
+    versions = RuleSet.of([parse_rule({**rule, "when": "payments >= 1"}, {stream.name: stream})], 0)
+    tables = TableRows(stream.tables)
+    arrival = AT_NOON + 60_000_000 + 1_000_000 * seconds
+    tables.add([Change(0, arrival, "watched", ["ann"], is_set=True, valid_from=AT_NOON)], 1)
+    known: dict[str, Any] = {"stream": stream, "versions": versions, "tables": tables}
+    assert cause([event(1, 1)], 1, emitted=None, true=1, **known) is Cause(expected)
 
 
 def test_a_rule_and_an_event_of_the_same_arrival() -> None:

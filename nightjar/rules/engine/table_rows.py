@@ -241,12 +241,12 @@ class TableRows:
         held = self.holds(asked.table, keys, times, known).astype(np.bool_)
         return pa.array(held, BOOLEAN.arrow, mask=keys.is_null().to_numpy(zero_copy_only=False))
 
-    def was_changed(self, table: str, keys: pa.Array, *, valid_by: int, arrived_after: int) -> bool:
-        """Whether a change of one of the keys is valid by that event time and arrived after that time (both µs)."""
+    def was_changed(self, table: str, keys: pa.Array, *, valid_by: int, arrived_since: int) -> bool:
+        """Whether a change of one of the keys is valid by that event time and arrived then or after (both µs)."""
         of = self._tables[table]
         of.merge()
         codes = of.keys.find(of.texts(keys))
-        (known,) = self.known_at(np.array([arrived_after])).tolist()
+        (known,) = self.known_at(np.array([arrived_since - 1])).tolist()
         return any(
             bool((np.isin(part.keys, codes) & (part.valid_from <= valid_by) & (part.position >= known)).any())
             for part in of.parts
