@@ -7,7 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -150,6 +150,10 @@ class Order:
     author: str | None
     reason: str
     values: Sequence[Mapping[str, Any]] = ()
+
+    def with_values(self, of_each: Mapping[str, Any]) -> Order:
+        """The same, where all keys have these values."""
+        return replace(self, values=[of_each] * len(self.keys)) if of_each else self
 
 
 def imported(rows: Iterable[FileRow], present: Mapping[Key, Mapping[str, Any]], order: Order) -> list[Order]:

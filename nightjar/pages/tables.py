@@ -265,9 +265,9 @@ def _orders(table: str, keys: list[Key], who: str, form: dict[str, str], kind: F
     if is_set is None or not keys:
         raise SettingsError("is missing", where="key" if is_set is not None else "change", remedy="Fill in the form")
     values = _values(table, form, kind) if is_set else {}
-    order = Order(keys, is_set=is_set, valid_from=None, author=who, reason=reason_of(form, MAX_TEXT))
-    if values:
-        order = replace(order, values=[values] * len(keys))
+    order = Order(keys, is_set=is_set, valid_from=None, author=who, reason=reason_of(form, MAX_TEXT)).with_values(
+        values
+    )
     if not until:
         return [order]
     ends = parse_timestamp(until, zone_required=False)

@@ -285,15 +285,12 @@ def _order(keys: "list[Key]", said: _Said, *, is_set: bool) -> "Order":
 
 
 def _change(table: str, texts: list[str], said: _Said, *, is_set: bool, values: "Sequence[str]" = ()) -> None:
-    from dataclasses import replace
-
     from nightjar.files.table_files import keys_of, values_of_texts
 
     context = Context()
     kind = _kind(context, table)
     order = _order(keys_of(texts, table, kind), said, is_set=is_set)
-    of_each = values_of_texts(values, table, kind)
-    _send(context, table, [replace(order, values=[of_each] * len(order.keys)) if of_each else order])
+    _send(context, table, [order.with_values(values_of_texts(values, table, kind))])
 
 
 def _send(context: Context, table: str, orders: "list[Order]") -> None:
