@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from nightjar.rules.engine.compiled import kernel
-from nightjar.rules.engine.kernels import floats, order, steps, totals, windows
+from nightjar.rules.engine.kernels import floats, order, sliding, steps, totals, windows
 from nightjar.rules.engine.kernels.segments import first_of
 from nightjar.rules.functions import (
     COUNT,
@@ -26,6 +26,8 @@ from nightjar.rules.functions import (
 NARROW, WIDE, DOUBLE = range(3)
 # Rows of a window that are brought into the cache ahead.
 _FETCHED = 64
+# Beyond which no integer and no double is.
+_LEAST, _GREATEST = np.int64(-(2**63)), np.int64(2**63 - 1)
 
 
 @kernel
@@ -97,6 +99,47 @@ def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, fl
 
 
 @kernel
+def _slide(asked):
+    """Whether all that is asked can be read from windows that slide: else the changes are needed for the rest."""
+    for j in range(len(asked)):
+        what, kind = asked[j, 0], asked[j, 3]
+        if not (
+            what in (COUNT, LEAST, GREATEST)
+            or (kind != DOUBLE and what == DISTINCT)
+            or (kind != DOUBLE and what == TOTALS)
+        ):
+            return False
+    return True
+
+
+@kernel
+def _of_slid_integers(what, windows, marks, word, bit, values, column, scale, before, to, held, found, doubles, flags):
+    """As _of_integers. windows: see sliding.py."""
+    a, b, _ = to
+    if what == TOTALS:
+        return sliding.sums(
+            *windows, marks, word, bit, values, column, scale, before, held, found[a], doubles[b], flags[a], flags[b]
+        )
+    if what == DISTINCT:
+        sliding.distincts(*windows, marks, word, bit, values, column, held, found[a])
+    else:
+        largest = what == GREATEST
+        nothing = _LEAST if largest else _GREATEST
+        sliding.extremes(*windows, marks, word, bit, values, column, largest, nothing, held[0], found[a], flags[a])
+    return 0
+
+
+@kernel
+def _of_slid_doubles(what, windows, marks, word, bit, values, column, to, held, doubles, flags):
+    """The extremes of doubles. windows: see sliding.py."""
+    largest = what == GREATEST
+    nothing = -np.inf if largest else np.inf
+    sliding.extremes(
+        *windows, marks, word, bit, values, column, largest, nothing, held[0].view(np.float64), doubles[to], flags[to]
+    )
+
+
+@kernel
 def _fetch(fill, marks, narrow, wide, scratch):
     """Bring the facts of short windows into the cache, of all of them at once: else each waits for memory in turn.
 
@@ -139,8 +182,14 @@ def answers(
     besides (see kernels.steps); of one question without rows where they hold nothing. Returns how many answers exceed
     their types.
     """
-    changes = (run_first, *windows.changes(run_first, rows, at, low, end, excluding, late, last_late, arrivals))
-    _fetch(changes[1], marks, narrow, wide, found[len(found) - 1])
+    fill, begin, ops, slid = windows.changes(
+        run_first, rows, at, low, end, excluding, late, last_late, arrivals, _slide(asked)
+    )
+    changes = run_first, fill, begin, ops
+    _fetch(fill, marks, narrow, wide, found[len(found) - 1])
+    own = 0 if excluding else 1
+    slides = run_first, slid, low, end, own
+    held = np.empty((3, sliding.widest(*slides) + 1), np.int64)
     doubles = found.view(np.float64)
     wide_doubles = wide.view(np.float64)
     overflown = 0
@@ -149,20 +198,36 @@ def answers(
         to = asked[j, 5], asked[j, 6], asked[j, 7]
         scale = scales[j]
         besides = before[min(j, len(before) - 1)]
+        # of the windows with changes, and then, in place of what these have in none, of those that slide
+        if len(slid) < len(run_first) - 1:
+            if what == COUNT:
+                totals.counts(*changes, marks, word, bit, found[to[0]])
+            elif kind == DOUBLE:
+                overflown += _of_doubles(what, changes, marks, word, bit, wide_doubles, column, to[0], doubles, flags)
+            elif kind == WIDE:
+                overflown += _of_integers(
+                    what, changes, marks, word, bit, wide, column, scale, besides, to, found, doubles, flags
+                )
+            else:
+                overflown += _of_integers(
+                    what, changes, marks, word, bit, narrow, column, scale, besides, to, found, doubles, flags
+                )
+        if len(slid):
+            if what == COUNT:
+                sliding.counts(*slides, marks, word, bit, held, found[to[0]])
+            elif kind == DOUBLE:
+                _of_slid_doubles(what, slides, marks, word, bit, wide_doubles, column, to[0], held, doubles, flags)
+            elif kind == WIDE:
+                overflown += _of_slid_integers(
+                    what, slides, marks, word, bit, wide, column, scale, besides, to, held, found, doubles, flags
+                )
+            else:
+                overflown += _of_slid_integers(
+                    what, slides, marks, word, bit, narrow, column, scale, besides, to, held, found, doubles, flags
+                )
         if what == COUNT:
-            totals.counts(*changes, marks, word, bit, found[to[0]])
             for k in range(len(besides)):
                 found[to[0], k] += besides[k, steps.COUNT]
-        elif kind == DOUBLE:
-            overflown += _of_doubles(what, changes, marks, word, bit, wide_doubles, column, to[0], doubles, flags)
-        elif kind == WIDE:
-            overflown += _of_integers(
-                what, changes, marks, word, bit, wide, column, scale, besides, to, found, doubles, flags
-            )
-        else:
-            overflown += _of_integers(
-                what, changes, marks, word, bit, narrow, column, scale, besides, to, found, doubles, flags
-            )
         if len(besides) and (what in (LEAST, GREATEST)):
             steps.with_extremes(besides, kind == DOUBLE, what == GREATEST, found[to[0]], flags[to[0]])
     return overflown

@@ -34,7 +34,7 @@ def answers(
     flags,
 ):
     """Answer every asked[j] as kernels.answers does; nothing comes from _before. None can exceed its type: 0."""
-    run = run_first, *windows.changes(run_first, rows, at, low, end, excluding, late, last_late, arrivals)
+    run = run_first, *windows.changes(run_first, rows, at, low, end, excluding, late, last_late, arrivals, False)[:3]
     doubles = found.view(np.float64)
     for j in range(len(asked)):
         mark = marks, asked[j, 1], asked[j, 2]

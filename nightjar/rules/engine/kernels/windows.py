@@ -62,12 +62,17 @@ def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):
         low[first] = sum_of_times
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        a = earliest(times, run_start[r], at[first], max(opening(times[at[first]], over, resolution), horizon))
         for k in range(first, last):
-            bound = max(opening(times[at[k]], over, resolution), horizon)
-            while times[a] < bound:
-                a += 1
-            low[k] = a
+            low[k] = max(opening(times[at[k]], over, resolution), horizon)
+        a = earliest(times, run_start[r], at[first], low[first])
+        # Each step goes on either in the walk or to the next row, without a branch: it would be hard to predict.
+        k = first
+        while k < last:
+            bound = low[k]
+            before = np.int64(times[a] < bound)
+            low[k] = bound if before else a
+            a += before
+            k += 1 - before
     return low
 
 
@@ -284,9 +289,19 @@ def _slid(k, last, a, b, low, end, excluding, begin, ops, n):
     return k, a, b, n
 
 
+@kernel(inline="always")
+def _ascends(low, first, last):
+    falls = 0
+    for k in range(first + 1, last):
+        falls |= low[k] < low[k - 1]
+    return falls == 0
+
+
 @kernel
-def changes(run_first, rows, at, low, end, excluding, late, last_late, order):
-    """(fill, begin, ops): the windows of the rows at at[k], from low[k] to before end[k], as the aggregates read them.
+def changes(run_first, rows, at, low, end, excluding, late, last_late, order, slides):
+    """(fill, begin, ops, slid): the windows of the rows at at[k], from low[k] to before end[k], as the aggregates read
+    them. slid: int64, the runs whose windows just slide (see sliding.py), which have no changes here; none without
+    `slides`. A run of one row is not among them: it has nothing to slide.
 
     fill: int64 (runs, 2), the stretch of the first window of each run, without the row itself; begin: int64
     (rows + 1), where each row's changes start in ops (int32). A late row counts only for rows that arrived after it
@@ -297,6 +312,8 @@ def changes(run_first, rows, at, low, end, excluding, late, last_late, order):
     fill = np.empty((len(run_first) - 1, 2), np.int64)
     begin = np.zeros(len(at) + 1, np.int64)
     ops = np.empty(2 * len(at) + 64, np.int32)
+    slid = np.empty(len(run_first) - 1, np.int64)
+    sliding = 0
     rank = places = arrivals = np.empty(0, np.int64)
     n = 0
     for r in range(len(run_first) - 1):
@@ -316,6 +333,11 @@ def changes(run_first, rows, at, low, end, excluding, late, last_late, order):
                     contended += 1
         fill[r, 0] = low[first]
         fill[r, 1] = end[first]
+        if contended == 0 and slides and first + 1 < last and _ascends(low, first, last):
+            slid[sliding] = r
+            sliding += 1
+            fill[r, 1] = fill[r, 0]
+            continue
         if contended == 0:
             k, a, b, n = _slid(first, last, low[first], end[first], low, end, excluding, begin, ops, n)
             while k < last:
@@ -380,4 +402,9 @@ def changes(run_first, rows, at, low, end, excluding, late, last_late, order):
                 n += 1
                 b = here + 1
         begin[last] = n
-    return fill, begin, ops
+    if sliding < len(fill):
+        begin[len(at)] = n
+        for i in range(sliding - 1, -1, -1):
+            first, last = run_first[slid[i]], run_first[slid[i] + 1]
+            begin[first:last] = begin[last]
+    return fill, begin, ops, slid[:sliding]
