@@ -15,6 +15,9 @@ from nightjar.rules.timestamps import MIN_TIMESTAMP
 from nightjar.rules.truth import RESULT_SCHEMA, Truth
 from nightjar.rules.versions import RuleSet
 
+# What many rows share. Ids and times are each another: a dictionary of them takes time, and room in the file.
+_REPEATED = ["rule_id", "rule_version", "group", "measures"]
+
 
 def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table, tables: TableRows | None = None) -> Truth:
     """Evaluate the rules on the events of one stream; rules on other streams are ignored.
@@ -41,7 +44,7 @@ def write_truth(truth: Truth, path: Path, *, every: bool, progress: Callable[[in
     part = path.with_name(f".{path.name}.part")
     rows = 0
     try:
-        with pq.ParquetWriter(part, RESULT_SCHEMA, compression="zstd") as writer:
+        with pq.ParquetWriter(part, RESULT_SCHEMA, compression="zstd", use_dictionary=_REPEATED) as writer:
             for table in truth.tables(every=every):
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
                 rows += table.num_rows
