@@ -61,6 +61,8 @@ class BucketBatch:
         self._unwritten = 0
         """Their events."""
         self._written: list[Future[Entry]] = []
+        self._done = 0
+        """How many of them are known to be written."""
         self._gone: list[str] = []
 
     @property
@@ -98,9 +100,9 @@ class BucketBatch:
     def write_ahead(self, pool: Executor, least: int = 1) -> None:
         """Have the pool write what has changed since the last call, if that are at least so many events; it counts once
         `store` has written the head."""
-        for entry in self._written:
-            if entry.done():
-                entry.result()  # raises what has failed: the batch cannot be stored
+        while self._done < len(self._written) and self._written[self._done].done():
+            self._written[self._done].result()  # raises what has failed: the batch cannot be stored
+            self._done += 1
         if self._unwritten >= least:
             deltas, self._deltas, self._unwritten = self._deltas, deque(), 0
             self._written.append(pool.submit(lambda: self._log.write_ahead(self._version, _joined(deltas))))

@@ -32,7 +32,7 @@ def bucket_report(number: int, resident: Resident, head: Head, parts: Mapping[st
         "entries": len(head.entries),
         "stored": sum(entry.size for entry in head.entries),
         "counts": asdict(bucket.counts),
-        "retained": {",".join(group_by): rows for group_by, rows in bucket.engine.retained.items()},
+        "retained": {",".join(group_by): rows for group_by, rows in resident.retained.items()},
         "parts_ms": {name: round(1000 * seconds, 2) for name, seconds in parts.items()},
         "engine": f"{socket.gethostname()}:{os.getpid()}",
         "restored": resident.restored,

@@ -8,8 +8,9 @@ is never used again.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nightjar.rules.engine.carried import load_kernels
@@ -18,6 +19,9 @@ from nightjar.streaming.buckets.bucket import Bucket, Counts
 from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.state.state_files import BucketFiles
 from nightjar.streaming.state.statelog import NOTHING, Head, StateLog
+
+# How much longer than a count of the retained events the time until the next one is, and the longest, in seconds.
+_COUNTING, _LONGEST_UNCOUNTED = 200, 60.0
 
 
 @dataclass
@@ -31,6 +35,19 @@ class Resident:
     reported_at: float = 0.0
     restored: int = 0
     """Entries of the log read since the bucket last reported, at `reported_at` (time.monotonic)."""
+    _retained: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _count_at: float = 0.0
+    """When the retained events are counted again (time.monotonic)."""
+
+    @property
+    def retained(self) -> dict[tuple[str, ...], int]:
+        """How many events each group-by still needs, as last counted. Counting reads all that is held, which would
+        delay the alerts of a large state once a second: so it may take one part in _COUNTING of the time."""
+        now = time.monotonic()
+        if now >= self._count_at:
+            self._retained = self.bucket.engine.retained
+            self._count_at = now + min(_COUNTING * (time.monotonic() - now), _LONGEST_UNCOUNTED)
+        return self._retained
 
     def read(self, head: Head, files: BucketFiles) -> None:
         """Read the entries of the log that the bucket has not seen."""

@@ -346,4 +346,5 @@ class Timeline(Arena):
 
     def retained(self, since: int) -> int:
         """Rows at or after `since` (µs) that belong to a group."""
-        return int((self.store.codes(self.group_by)[self.store.since(since)] >= 0).sum())
+        codes, times = self.store.codes(self.group_by), self.store.times
+        return sum(int(np.count_nonzero((times[rows] >= since) & (codes[rows] >= 0))) for rows in self.store.live)
