@@ -27,6 +27,7 @@ def _application() -> FastAPI:
     from nightjar.airflow.dag_runs import DagRuns
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
+    from nightjar.kafka.readers import keep_connections
     from nightjar.operations.labelling import send_labels
     from nightjar.operations.unarchived import OnKafka
     from nightjar.pages.acting import Acting
@@ -40,6 +41,7 @@ def _application() -> FastAPI:
     from nightjar.pages.table_reader import TableReader
     from nightjar.rules.streams import load_streams
 
+    keep_connections()
     settings = load_settings()
     streams = load_streams(settings.streams)
     config = backfill_config(settings, streams, spark=False)

@@ -103,6 +103,16 @@ def refuse_others(settings: Settings) -> None:
     )
 
 
+def refuse_unreachable(settings: Settings) -> None:
+    """Raise KafkaError at once if nobody listens at the brokers' addresses: a client that was connected would wait."""
+    try:
+        _probe(settings.bootstrap)
+    except OSError as error:
+        what, remedy = _no_response(error)
+        raise KafkaError(what, where=f"Kafka at {settings.bootstrap}", remedy=remedy) from error
+    refuse_others(settings)
+
+
 @contextmanager
 def explained(settings: Settings, doing: str) -> Iterator[None]:
     """Convert kafka-python's exceptions inside the block to a KafkaError that names the action and the brokers."""
@@ -125,11 +135,14 @@ def _connected(client: Any, settings: Settings, options: Mapping[str, Any], *top
             refuse_others(settings)
             return client(*topics, bootstrap_timeout_ms=CONNECT_TIMEOUT_MS, **given, **options)
         except (kafka.errors.KafkaError, OSError) as error:
-            what, remedy = refusals.described(refused, settings) or (
-                f"no broker responds ({str(error) or type(error).__name__})",
-                "Start one with `nightjar up`, or set bootstrap_servers (and kafka, if it requires a login)",
-            )
+            what, remedy = refusals.described(refused, settings) or _no_response(error)
             raise KafkaError(what, where=f"Kafka at {settings.bootstrap}", remedy=remedy) from error
+
+
+def _no_response(error: Exception) -> tuple[str, str]:
+    """What is wrong where nobody listens, and what to do."""
+    what = f"no broker responds ({str(error) or type(error).__name__})"
+    return what, "Start one with `nightjar up`, or set bootstrap_servers (and kafka, if it requires a login)"
 
 
 def _probe(bootstrap: str) -> None:

@@ -1,5 +1,6 @@
 """Reads topics from outside the job: all current records, the last few, or new ones as they arrive."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,10 +12,13 @@ from kafka import KafkaConsumer, TopicPartition
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.headers import sent_at
 from nightjar.ingestion.offsets import beginning_offsets, end_offsets
-from nightjar.kafka.clients import CONNECT_TIMEOUT_MS, KafkaError, consumer, explained
+from nightjar.kafka.clients import CONNECT_TIMEOUT_MS, KafkaError, consumer, explained, refuse_unreachable
 
 # How long a poll waits for records before it returns, so that callers can check their deadlines.
 _POLL_MS = 200
+# Seconds for which a connection serves other readers, which learn no sooner of partitions that a topic gets; and how
+# many are kept.
+_KEPT_SECONDS, _MOST_KEPT = 60.0, 4
 
 
 class KafkaRecord(NamedTuple):
@@ -52,6 +56,61 @@ class Skipped:
             )
 
 
+class _Connections:
+    """Consumers that readers have done with, each with the settings of its brokers and the time it connected.
+
+    are_kept: whether a process keeps them.
+    """
+
+    def __init__(self) -> None:
+        self.are_kept = False
+        self._lock = threading.Lock()
+        self._free: list[tuple[Settings, KafkaConsumer, float]] = []
+
+    def take(self, settings: Settings) -> tuple[KafkaConsumer, float] | None:
+        """One that has connected lately, if there is one.
+
+        Raises:
+            KafkaError: nobody listens there any more.
+        """
+        with self._lock:
+            now = time.monotonic()
+            old = [each for each in self._free if now >= each[2] + _KEPT_SECONDS]
+            self._free = [each for each in self._free if now < each[2] + _KEPT_SECONDS]
+            place = next((at for at, (of, _, _) in enumerate(self._free) if of == settings), None)
+            found = None if place is None else self._free.pop(place)
+        for _, client, _ in old:
+            client.close()
+        if found is None:
+            return None
+        try:
+            refuse_unreachable(settings)
+        except BaseException:
+            found[1].close()
+            raise
+        return found[1:]
+
+    def leave(self, settings: Settings, client: KafkaConsumer, since: float) -> None:
+        """Keep it for another reader, unless there are enough."""
+        with self._lock:
+            if len(self._free) < _MOST_KEPT:
+                self._free.append((settings, client, since))
+                return
+        client.close()
+
+
+_connections = _Connections()
+
+
+def keep_connections() -> None:
+    """From now on a reader of this process leaves its connection to the next one, for up to a minute.
+
+    To connect takes over a tenth of a second, since kafka-python asks no sooner for a topic's partitions: much for a
+    page, which reads some topics with few records.
+    """
+    _connections.are_kept = True
+
+
 class Reader:
     """Reads topics without a consumer group; a context manager.
 
@@ -64,7 +123,9 @@ class Reader:
     def __init__(self, settings: Settings, *topics: str, **options: Any) -> None:
         self._settings = settings
         self._topics = topics
-        self._client: KafkaConsumer = consumer(settings, **options)
+        self._is_kept = _connections.are_kept and not options
+        known = _connections.take(settings) if self._is_kept else None
+        self._client, self._since = known or (consumer(settings, **options), time.monotonic())
         try:
             self._places = [place for topic in topics for place in self._partitions(topic)]
             with explained(settings, f"reading {', '.join(topics)}"):
@@ -77,8 +138,11 @@ class Reader:
     def __enter__(self) -> "Reader":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
+    def __exit__(self, *failure: object) -> None:
+        if self._is_kept and not any(failure):
+            _connections.leave(self._settings, self._client, self._since)
+        else:
+            self._client.close()
 
     def to_end(self) -> "Reader":
         """Skip all current records; the position is fixed before this returns. Returns the reader itself."""

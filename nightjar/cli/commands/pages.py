@@ -21,6 +21,7 @@ def pages(
     alerts from Kafka if it can be reached. Listens on this machine only; the address that is printed holds a token,
     drawn at each start. In Airflow the same pages are behind its login.
     """
+    from nightjar.kafka.readers import keep_connections
     from nightjar.pages.local import local_pages
     from nightjar.pages.serving import address_of, bound, server_of
     from nightjar.terminal.console import line
@@ -29,6 +30,7 @@ def pages(
     context = Context()
     context.log_as_configured()
     announce_compiling()
+    keep_connections()
     app, access = local_pages(context.settings, context.streams)
     with bound(port) as listening:
         address = address_of(listening, access)
