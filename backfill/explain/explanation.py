@@ -9,9 +9,10 @@ caller gives it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
+from functools import partial
 from typing import Any, Protocol
 
 import polars as pl
@@ -126,15 +127,30 @@ def masked_rows(rows: pl.DataFrame, names: frozenset[str], rule: Rule, stream: S
     return rows.with_columns(*masks)
 
 
-def explain(config: BackfillConfig, alert_id: str, unarchived: Unarchived | None = None) -> Explanation:
+def explain(
+    config: BackfillConfig,
+    alert_id: str,
+    unarchived: Unarchived | None = None,
+    *,
+    at: datetime | None = None,
+    rows: Callable[[Table], pl.LazyFrame] | None = None,
+) -> Explanation:
     """Explain the alert. unarchived: what Kafka has and the lake has not.
+
+    at: the time of the alert's event, by which it is found without reading all alerts; None, or another time than the
+    alert's: it is looked for. rows: the rows of a table in its newest version, for who keeps tables open.
 
     Raises:
         BackfillError: nobody knows such an alert, or not what it is about.
     """
     root, recent = config.lake.root, unarchived or _Nothing()
-    revisions = _revisions(root, alert_id, recent)
-    violations = _about(root, VIOLATIONS, alert_id)
+    lake, newer = _AlertRows(alert_id, rows or partial(scanning.rows, root)), recent.alerts(alert_id)
+    if newer.height:
+        at = newer.get_column("event_time")[0]
+    records, violations = (lake.of(table, at) for table in (ALERTS, VIOLATIONS))
+    if at is not None and not (newer.height or records.height or violations.height):
+        records, violations = (lake.of(table) for table in (ALERTS, VIOLATIONS))
+    revisions = _revisions(records, newer)
     known = violations if violations.height else latest_revisions(revisions)
     if not known.height:
         raise BackfillError(
@@ -155,22 +171,36 @@ def explain(config: BackfillConfig, alert_id: str, unarchived: Unarchived | None
     (version,) = (v for v in run.rules.asked_for.of_rule(alert["rule_id"]) if v.version == alert["rule_version"])
     subject = AlertSubject(version, stream, alert["event_id"], alert["event_time"], alert["group"])
     found = reevaluate(run, subject, lambda since: recent.events(stream, since))
-    outcomes = _about(root, RECONCILIATION, alert_id).sort("day")
-    records = _records(run, subject, revisions, outcomes)
-    status = status_of(subject, found, records, _coverage(run, subject, known))
+    outcomes = lake.of(RECONCILIATION, alert["event_time"]).sort("day")
+    status = status_of(
+        subject, found, _records(run, subject, revisions, outcomes, lake), _coverage(run, subject, known)
+    )
     return Explanation(
         status, version, stream, subject.event_id, subject.group, found, revisions, outcomes, tuple(recent.notes)
     )
 
 
-def _about(root: AnyPath, table: Table, alert_id: str) -> pl.DataFrame:
-    """The table's rows about the alert."""
-    return scanning.rows(root, table).filter(pl.col("alert_id") == alert_id).collect()
+@dataclass(frozen=True)
+class _AlertRows:
+    """The rows about an alert. rows: those of a table."""
+
+    alert_id: str
+    rows: Callable[[Table], pl.LazyFrame]
+
+    def of(self, table: Table, at: datetime | None = None) -> pl.DataFrame:
+        """Those of a table. at: the time of the alert's event, which its id is made of; None: it is looked for.
+
+        Files are left out by that time. By an id none can be.
+        """
+        mine = self.rows(table).filter(pl.col("alert_id") == self.alert_id)
+        if at is not None:
+            return mine.filter(pl.col("event_time") == at).collect()
+        times = mine.select("event_time").collect().to_series()  # of all rows two columns are read, and not all
+        return mine.filter(pl.col("event_time").is_between(times.min(), times.max())).collect()
 
 
-def _revisions(root: AnyPath, alert_id: str, recent: Unarchived) -> pl.DataFrame:
-    """The records about the alert, each revision of a source once, oldest first."""
-    records, newer = _about(root, ALERTS, alert_id), recent.alerts(alert_id)
+def _revisions(records: pl.DataFrame, newer: pl.DataFrame) -> pl.DataFrame:
+    """The records about the alert, each revision of a source once, oldest first. newer: those of Kafka."""
     if newer.height:
         records = pl.concat([records.select(newer.columns), newer])
     ordered = well_formed(records.lazy()).collect().sort("revision", "emitted_at")
@@ -202,12 +232,14 @@ def _inputs(config: BackfillConfig, notes: Notes, alert: Mapping[str, Any]) -> R
     return replace(run, other_rules=replace(run.rules, asked_for=RuleSet(versions)))
 
 
-def _records(run: RunInputs, subject: AlertSubject, revisions: pl.DataFrame, outcomes: pl.DataFrame) -> AlertRecords:
+def _records(
+    run: RunInputs, subject: AlertSubject, revisions: pl.DataFrame, outcomes: pl.DataFrame, lake: _AlertRows
+) -> AlertRecords:
     """What is known of the alert besides."""
     latest = next(iter(latest_revisions(revisions).to_dicts()), None)
     night = None
     if latest is not None and latest["source"] == BACKFILL:
-        corrections = _about(run.root, CORRECTIONS, latest["alert_id"]).filter(revision=latest["revision"])
+        corrections = lake.of(CORRECTIONS, latest["event_time"]).filter(revision=latest["revision"])
         night = next(iter(corrections.get_column("day")), None)
     answered = {
         version: known.arrival

@@ -34,6 +34,7 @@ from nightjar.backfill.inputs.scope import (
     within,
 )
 from nightjar.lake import delta
+from nightjar.lake.scanning import scan_files
 from nightjar.lake.table_rows import rows_of
 from nightjar.lake.tables import events_table
 from nightjar.rules.allowing import allowed_by
@@ -43,8 +44,9 @@ from nightjar.rules.event_order import order_key
 from nightjar.rules.over_alerts import counts_violations
 from nightjar.rules.retention import own, widest
 from nightjar.rules.streams import Stream
-from nightjar.rules.timestamps import microseconds
+from nightjar.rules.timestamps import MIN_TIMESTAMP, after, from_microseconds, microseconds
 from nightjar.rules.truth import Truth
+from nightjar.rules.types import Kind
 from nightjar.rules.versions import RuleSet, RuleVersion
 from nightjar.rules.violation_checks import meets
 
@@ -123,24 +125,29 @@ def reevaluate(
     applies = run.rules.asked_for.applicable(own.rule.id, subject.at)
     shown = applies if applies is not None and applies.rule.state.is_evaluated else own
     selection = _selection(run, subject)
-    near = _near(selection, recent(selection.since))
-    copies = near.filter(pl.col(stream.event_id) == subject.event_id).sort(*ARRIVED).collect()
-    mine = copies.filter(microseconds_of(stream) == subject.at, _is_of(copies, subject))
-    nothing = Reevaluation(applies, shown, copies.clear())
+    near = _Near.of(selection, recent(selection.since))
+    mine = near.where(_at_once(subject), pl.col(stream.event_id) == subject.event_id).sort(*ARRIVED).collect()
+    mine = mine.filter(_is_of(mine, subject))
+    nothing = Reevaluation(applies, shown, mine.clear())
     group_by = next((known for known in selection.group_bys if known.fields == shown.rule.group_by), None)
     if not mine.height or group_by is None:
         return nothing
     first = mine.head(1)
+    is_in_none = first.select(
+        pl.any_horizontal(pl.col(group_by.fields).is_null()) if group_by.fields else pl.lit(value=False)
+    ).item()  # in no group of this version (S2.3)
+    of_group = first if is_in_none else _of_group(near, first, group_by, subject)
+    copies = near.copies(of_group.get_column(stream.event_id).append(first.get_column(stream.event_id)))
+    earliest = copies.filter(pl.col(stream.event_id) == subject.event_id).sort(*ARRIVED).head(1)
     found = replace(
         nothing,
         arrival=microseconds(first.get_column("arrival_time")[0]),
-        displaced=not first.equals(copies.head(1)),
+        displaced=bool(earliest.height) and not earliest.select(PLACE).equals(first.select(PLACE)),
     )
-    if first.select(
-        pl.any_horizontal(pl.col(group_by.fields).is_null()) if group_by.fields else pl.lit(value=False)
-    ).item():
-        return found  # in no group of this version (S2.3)
-    events = _events(selection, near, first, group_by, subject)
+    if is_in_none:
+        return found
+    repeats = repeated(copies, stream.event_id).filter(REPEATS)
+    events = of_group.join(repeats, on=PLACE, how="anti", maintain_order="left")
     found = replace(found, **_placed(events, first, subject, shown))
     if applies is not shown or found.displaced:
         return found
@@ -176,13 +183,47 @@ def _selection(run: RunInputs, subject: AlertSubject) -> EventSelection:
     return EventSelection(stream, ruleset, request, tuple(groups), notes.cut, notes.clock, (judged,), allowed)
 
 
-def _near(selection: EventSelection, recent: pl.DataFrame | None) -> pl.LazyFrame:
-    near = selection.near(selection.files)
-    if recent is None:
-        return near
-    counting = recent.lazy().filter(within(microseconds_of(selection.stream), selection.spans))
-    schema = near.collect_schema()
-    return pl.concat([near, counting.select(schema.names()).cast(schema)]).unique(PLACE, maintain_order=True)
+@dataclass(frozen=True)
+class _Near:
+    """The events that count. recent: those that the lake may not have yet; None: there are none."""
+
+    selection: EventSelection
+    recent: pl.LazyFrame | None
+
+    @classmethod
+    def of(cls, selection: EventSelection, recent: pl.DataFrame | None) -> _Near:
+        """Those of a selection, and of what the lake does not have yet."""
+        if recent is None:
+            return cls(selection, None)
+        return cls(selection, recent.lazy().filter(within(microseconds_of(selection.stream), selection.spans)))
+
+    def where(self, *conditions: pl.Expr) -> pl.LazyFrame:
+        """Those that meet conditions, which both readings apply themselves: so most of a file is not decoded."""
+        found = self.selection.near(self.selection.files).filter(*conditions)
+        if self.recent is None:
+            return found
+        schema = found.collect_schema()
+        recent = self.recent.select(schema.names()).cast(schema).filter(*conditions)
+        return pl.concat([found, recent]).unique(PLACE, maintain_order=True)
+
+    def copies(self, ids: pl.Series) -> pl.DataFrame:
+        """The records of those ids of which there are several: the id, ARRIVED and `content_of`."""
+        stream = self.selection.stream
+        files = scan_files(events_table(stream), self.selection.files)
+        read = [files.select(stream.event_id)]
+        if self.recent is not None:
+            read.append(self.recent.select(pl.col(stream.event_id).cast(read[0].collect_schema()[stream.event_id])))
+        named = pl.concat(each.filter(pl.col(stream.event_id).is_in(ids.implode())) for each in read).collect()
+        # few have any, and to read ids alone takes a part of the time
+        several = named.filter(pl.col(stream.event_id).is_duplicated()).get_column(stream.event_id).unique()
+        again = self.where(pl.col(stream.event_id).is_in(several.implode()))
+        read_again = again if several.len() else again.clear()
+        return read_again.select(stream.event_id, *ARRIVED, content_of(stream)).collect()
+
+
+def _at_once(subject: AlertSubject) -> pl.Expr:
+    """Whether an event is at the alert's time."""
+    return pl.col(subject.stream.event_time) == from_microseconds(subject.at)
 
 
 def _is_of(copies: pl.DataFrame, subject: AlertSubject) -> pl.Series:
@@ -193,20 +234,19 @@ def _is_of(copies: pl.DataFrame, subject: AlertSubject) -> pl.Series:
     return pl.Series([rewritten(text) == rewritten(subject.group) for text in texts], dtype=pl.Boolean)
 
 
-def _events(
-    selection: EventSelection, near: pl.LazyFrame, first: pl.DataFrame, group_by: GroupBy, subject: AlertSubject
-) -> pl.DataFrame:
-    """The events of the event's group that decide about it, the first record of each id, with TARGET."""
-    stream, by = selection.stream, list(group_by.fields)
+def _of_group(near: _Near, first: pl.DataFrame, group_by: GroupBy, subject: AlertSubject) -> pl.DataFrame:
+    """The events of the event's group that decide about it, with TARGET; also of repeated ids."""
+    selection, stream, by = near.selection, near.selection.stream, list(group_by.fields)
     at = pl.lit(subject.at, pl.Int64)
     touched = touched_groups(first.select(*by, at.alias(LO), at.alias(HI)), stream, group_by, selection.request)
     span = touched.lazy().select(*by, LO, at.alias(HI))
-    of_group = near.join(first.lazy().select(by), on=by, how="semi") if by else near
-    wanted = events_of(of_group.sort(stream.event_time), span, stream, group_by).collect()
-    ids = wanted.get_column(stream.event_id).implode()
-    copies = near.filter(pl.col(stream.event_id).is_in(ids))
-    repeats = repeated(copies.select(stream.event_id, *ARRIVED, content_of(stream)).collect(), stream.event_id)
-    return wanted.join(repeats.filter(REPEATS), on=PLACE, how="anti", maintain_order="left")
+    # what follows selects the same events: these conditions are for the files, which are skipped by them
+    begin, end = touched.get_column(LO)[0] - group_by.reach, after(subject.at, group_by.waiting)
+    near_it = pl.col(stream.event_time).is_between(from_microseconds(max(begin, MIN_TIMESTAMP)), from_microseconds(end))
+    same = [pl.col(name) == first.get_column(name)[0] for name in by if stream.fields[name].kind is not Kind.DOUBLE]
+    events = near.where(near_it, *same)
+    of_group = events.join(first.lazy().select(by), on=by, how="semi") if by else events
+    return events_of(of_group.sort(stream.event_time), span, stream, group_by).collect()
 
 
 def _placed(events: pl.DataFrame, own_row: pl.DataFrame, subject: AlertSubject, shown: RuleVersion) -> dict[str, Any]:

@@ -158,8 +158,8 @@ class Reader:
         """
         with explained(self._settings, f"reading {', '.join(self._topics)}"):
             starts = beginning_offsets(self._client, self._places)
-            ends = end_offsets(self._client, self._places)
             times = {} if arrived is None else dict.fromkeys(self._places, max(0, arrived) // 1000)
+            ends = end_offsets(self._client, self._places) if times else {}
             came = self._client.offsets_for_times(times) if times else {}
         for place, start in starts.items():
             found = came.get(place)

@@ -106,7 +106,7 @@ class OnKafka:
             with Reader(self._settings, topic) as reader:
                 reader.from_offsets(self._archived, arrived)
                 if (left := reader.left()) <= most:
-                    return [*reader.all(seconds=_PATIENCE)]
+                    return [*reader.all(seconds=_PATIENCE)] if left else []
                 many = f"{left:,} records of {topic} that the lake does not have yet"
                 self.notes.append(f"{many} are too many to be read here: run `nightjar archive`.")
         except KafkaError as failure:

@@ -47,7 +47,7 @@ from nightjar.rules.display import yaml_text
 from nightjar.rules.errors import NightjarError, SettingsError
 from nightjar.rules.masking import MASK
 from nightjar.rules.states import Severity
-from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, from_microseconds
 
 _OWN_ASSETS = ("application.css", "application.js", "editor.js")
 # Events of a window that its table has, and days of the heat map.
@@ -55,6 +55,10 @@ _EVENTS_SHOWN, _NIGHTS_SHOWN = 200, 60
 # How often a live page looks for alerts, and how long it says nothing at the most, so that both sides notice a lost
 # connection; seconds.
 _LOOKS, _SILENCE = 0.25, 5.0
+
+
+# A time in an address, µs.
+EventTime = Annotated[int | None, Query(ge=MIN_TIMESTAMP, le=MAX_TIMESTAMP)]
 
 
 class Asked(BaseModel):
@@ -224,9 +228,10 @@ def application(
         return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS | {"X-Accel-Buffering": "no"})
 
     @app.get("/alerts/{alert_id}", dependencies=[guard])
-    def alert(request: Request, alert_id: str, acting: Acting = actor) -> HTMLResponse:
+    def alert(request: Request, alert_id: str, at: EventTime = None, acting: Acting = actor) -> HTMLResponse:
+        """An alert. at: when its event happened, as links from where that is known have it: it is found sooner."""
         lake = reader()
-        found, snoozes, until = lake.explanation(alert_id)
+        found, snoozes, until = lake.explanation(alert_id, None if at is None else from_microseconds(at))
         fields = [*found.stream.fields, "arrival_time"]
         events, kinds = found.found.window.select(fields).tail(_EVENTS_SHOWN), drawing.kinds_of(found)
         applying = found.found.shown

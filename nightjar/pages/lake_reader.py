@@ -323,14 +323,14 @@ class LakeReader:
         judged = rows.select("day", "alert_id", "outcome", "cause").collect().sort("day")
         return {row["alert_id"]: (row["outcome"], row["cause"]) for row in judged.iter_rows(named=True)}
 
-    def explanation(self, alert_id: str) -> tuple[Explanation, list[Snooze], int | None]:
+    def explanation(self, alert_id: str, at: datetime | None = None) -> tuple[Explanation, list[Snooze], int | None]:
         """How an alert stands and why, without values of sensitive fields; what snoozes its group, at any time; and
-        until when (µs) it is snoozed.
+        until when (µs) it is snoozed. at: see `explain`.
 
         Raises:
             BackfillError: there is no such alert.
         """
-        found = explain(self._config, alert_id, self._unarchived())
+        found = explain(self._config, alert_id, self._unarchived(), at=at, rows=self._open.rows)
         rule_id, times, known = found.version.rule.id, found.revisions.get_column("event_time"), self.snoozes()
         asked = [{"rule_id": rule_id, "group": found.group, "event_time": at} for at in times.drop_nulls().unique()]
         until = max((each for each in map(known.until, asked) if each is not None), default=None)

@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from nightjar.contracts.alerts import RETRACTED
 from nightjar.contracts.reconciliation import Outcome
 from nightjar.rules.display import readable
+from nightjar.rules.timestamps import microseconds
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -49,6 +50,7 @@ class Rendering:
             readable=readable,
             segment=lambda text: quote(text, safe=""),
             instant=instant,
+            microseconds=microseconds,
             plain=plain,
             words=lambda name: name.replace("_", " "),
         )

@@ -10,7 +10,7 @@ from nightjar.backfill.config import BackfillError
 from nightjar.backfill.explain.explanation import explain
 from nightjar.backfill.explain.status import BECAUSE
 from nightjar.contracts.reconciliation import Cause
-from nightjar.lake.tables import ALERTS, RECONCILIATION, VIOLATIONS
+from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, VIOLATIONS
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from tests.support.payments import NOON, add, config_of, days, fill, payment, publish
 
@@ -104,3 +104,35 @@ def test_what_is_no_alert_is_not_explained(tmp_path: Path, name: str) -> None:
 def test_every_cause_has_a_sentence() -> None:
     """A new one fails here, and not in what an analyst reads."""
     assert BECAUSE.keys() == set(Cause)
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 90_000])
+def test_the_time_of_its_event_only_helps_to_find_it(tmp_path: Path, seconds: int) -> None:
+    """Another time than its own, of an address that somebody has changed, changes nothing of what is found."""
+    root = lake(tmp_path, ALERT, ALERT | {"revision": 2, "kind": "retraction", "source": "backfill"})
+    fill(root, CORRECTIONS)
+    found = explain(config_of(root), "a1", at=NOON + timedelta(seconds=seconds))
+    known = explain(config_of(root), "a1")
+    assert found.revisions.equals(known.revisions)
+    assert found.revisions.height == 2
+    assert found.status == known.status
+
+
+def test_events_of_repeated_ids_count_once(tmp_path: Path) -> None:
+    """The first record of each; also where another copy names another customer, or came before the alert's own."""
+    root = lake(tmp_path, ALERT, rules=(RULE | {"measures": {"n": {"count": "*", "over": "1h"}}},))
+    hour = timedelta(hours=1)
+    add(
+        root,
+        payment("t0", NOON - hour / 2, offset=11),
+        payment("t0", NOON - hour / 4, NOON + hour, offset=12),
+        payment("a0", NOON - hour / 2, NOON - hour / 3, customer_id="bob", offset=13),
+        payment("a0", NOON - hour / 2, NOON + hour, offset=14),
+    )
+    found = explain(config_of(root), "a1").found
+    assert found.measures == {"n": 2}
+    assert not found.displaced
+    add(root, payment("t1", NOON - hour, NOON - hour / 2, customer_id="bob", offset=15))
+    found = explain(config_of(root), "a1").found
+    assert found.displaced
+    assert found.window.get_column("transaction_id").to_list() == ["t0"]

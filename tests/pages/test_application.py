@@ -210,6 +210,16 @@ def test_an_alert_is_explained_as_by_the_command(pages: Pages) -> None:
     assert f"{DAY}" in page
 
 
+def test_a_link_to_an_alert_says_when_its_event_was(pages: Pages) -> None:
+    """By which it is found sooner; the page is the same without, and where somebody has changed the time."""
+    pages.ground.alert()
+    (link,) = set(re.findall(rf'href="\./(alerts/{named()}[^"]*)"', pages.get("/alerts")))
+    assert link == f"alerts/{named()}?at={microseconds(NOON)}"
+    page = pages.get(f"/{link}")
+    assert page == pages.get(f"/alerts/{named()}") == pages.get(f"/alerts/{named()}?at=0")
+    pages.get(f"/alerts/{named()}?at={10**30}", 400)
+
+
 def test_sensitive_values_are_nowhere(tmp_path: Path) -> None:
     """Also where nobody knows which rule an alert is of, and so what was sensitive."""
     ground = small_lake(tmp_path)
