@@ -9,7 +9,7 @@ What it does not do: estimate. Alerts without a label, and those labelled `unsur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -87,24 +87,40 @@ def precision(
     until, newer: see `known_labels`. Versions without a labelled alert there are left out.
     """
     labels = known_labels(root, until, newer).collect()
-    if not labels.height:
-        return []
     begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
     inside = (pl.col("event_time") >= begin) & (pl.col("event_time") < end)
-    alerts = _named(scanning.rows(root, ALERTS).filter(inside), labels.lazy())
+    return precisions([label_counts(scanning.rows(root, ALERTS).filter(inside), labels)])
+
+
+def label_counts(alerts: pl.LazyFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """How many alerts have each label: the date of the event (`day`), rule_id, rule_version, and a column for each.
+
+    alerts: rows of ALERTS, of an alert all or none; labels: see `known_labels`.
+    """
     of_label = [(pl.col("label") == each.value).sum().alias(each.value) for each in Label]
-    counted = labelled(_holding(alerts), labels.lazy()).group_by("rule_id", "rule_version").agg(*of_label)
-    return [Precision(**row) for row in counted.sort("rule_id", "rule_version").collect().iter_rows(named=True)]
+    of_alerts = labelled(_holding(_named(alerts, labels)), labels.lazy())
+    by = [pl.col("event_time").dt.date().alias("day"), "rule_id", "rule_version"]
+    return of_alerts.group_by(by).agg(*of_label).collect()
 
 
-def _named(alerts: pl.LazyFrame, labels: pl.LazyFrame) -> pl.LazyFrame:
+def precisions(counts: Sequence[pl.DataFrame]) -> list[Precision]:
+    """By rule and version, of such counts of some dates."""
+    if not counts:
+        return []
+    of_version = pl.concat(counts).drop("day").group_by("rule_id", "rule_version").sum()
+    return [Precision(**row) for row in of_version.sort("rule_id", "rule_version").iter_rows(named=True)]
+
+
+def _named(alerts: pl.LazyFrame, labels: pl.DataFrame) -> pl.LazyFrame:
     """The records of alerts that a label is about: few of many."""
-    needed = alerts.select("revision", "source", "kind", "rule_id", "rule_version", *_SUBJECT)
+    needed = alerts.select("revision", "source", "kind", "rule_id", "rule_version", "event_time", *_SUBJECT)
+    of_alert, of_event = (labels.filter(pl.col("alert_id").is_null() == whole) for whole in (False, True))
     found = [
-        needed.join(labels.filter(pl.col("alert_id").is_not_null()), on="alert_id", how="semi"),
-        needed.join(labels.filter(pl.col("alert_id").is_null()), on=["stream", "event_id"], how="semi"),
+        needed.join(some.lazy(), on=by, how="semi")
+        for some, by in ((of_alert, ["alert_id"]), (of_event, ["stream", "event_id"]))
+        if some.height
     ]
-    return pl.concat(found).collect(engine="streaming").lazy()
+    return pl.concat(found).collect(engine="streaming").lazy() if found else needed.clear()
 
 
 def _holding(alerts: pl.LazyFrame) -> pl.LazyFrame:

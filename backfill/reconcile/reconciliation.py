@@ -39,9 +39,14 @@ def latest_revisions(alerts: pl.DataFrame) -> pl.DataFrame:
     """
     tie = [pl.col("source") == "backfill"] if "source" in alerts.columns else []
     # few have several, with those whose hashes are equal by chance: sorting all would take far longer than the rest
-    several = alerts.get_column("alert_id").hash().is_duplicated()
+    hashes = alerts.get_column("alert_id").hash()
+    in_order = hashes.sort()
+    again = in_order.filter(in_order == in_order.shift(1))
+    if not again.len():
+        return alerts
+    several = hashes.is_in(again.unique().implode())
     latest = alerts.filter(several).sort("alert_id", "revision", *tie).unique("alert_id", keep="last")
-    return pl.concat([alerts.filter(~several), latest]) if latest.height else alerts
+    return pl.concat([alerts.filter(~several), latest])
 
 
 def well_formed(alerts: pl.LazyFrame) -> pl.LazyFrame:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import datetime
+from collections import defaultdict
+from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
 import pyarrow as pa
@@ -21,6 +22,8 @@ from nightjar.lake.tables import Table
 from nightjar.storage.paths import AnyPath
 
 _SECONDS = 60.0
+# The log's times are truncated to milliseconds.
+_STEP = timedelta(milliseconds=1)
 
 
 class OpenTables:
@@ -30,6 +33,7 @@ class OpenTables:
         self._root = root
         self._lock = threading.Lock()
         self._opened: dict[str, tuple[DeltaTable, float]] = {}
+        self._logs: dict[str, tuple[DeltaTable, int, pl.DataFrame]] = {}
 
     def version(self, table: Table) -> int | None:
         """The table's newest version; None where there is no table yet."""
@@ -47,12 +51,50 @@ class OpenTables:
         found = self._newest(table)
         if found is None:
             return None
-        files, bound = pl.DataFrame(pa.table(found.get_add_actions(flatten=True))), f"max.{instant}"
+        files, bound = self._log(table, found), f"max.{instant}"
         if bound in files.columns and not files.get_column(bound).null_count():
             known: datetime | None = files.get_column(bound).max()  # type: ignore[assignment]  # a timestamp's
         else:
             known = scanning.of(found, self._root, table).select(pl.col(instant).max()).collect().item()
         return known
+
+    def files_on(self, table: Table, instant: str, first: date, last: date) -> dict[date, frozenset[str]]:
+        """Of each of these days (UTC, both included) the files that may have rows whose `instant`, a timestamp column,
+        is on it, by the table's log. Days without any are left out."""
+        found = self._newest(table)
+        if found is None or not (files := self._log(table, found)).height:
+            return {}
+        begin, end = (datetime.combine(day, datetime.min.time(), UTC) for day in (first, last + timedelta(days=1)))
+        known = [name if name in files.columns else None for name in (f"min.{instant}", f"max.{instant}")]
+        low, high = (pl.lit(None, pl.Datetime("us", "UTC")) if name is None else pl.col(name) for name in known)
+        bounds = files.select("path", low.fill_null(begin).alias("low"), high.fill_null(end).alias("high"))
+        within = bounds.filter(pl.col("low") < end, pl.col("high") + _STEP >= begin)
+        of_days: dict[date, set[str]] = defaultdict(set)
+        for path, least, most in within.iter_rows():
+            day, until = max(least, begin).date(), min(most + _STEP, end - _STEP).date()
+            while day <= until:
+                of_days[day].add(path)
+                day += timedelta(days=1)
+        return {day: frozenset(paths) for day, paths in of_days.items()}
+
+    def files_of(self, table: Table) -> dict[date, frozenset[str]]:
+        """The files of each date that the table is partitioned by."""
+        found, (column,) = self._newest(table), table.partitioned_by
+        if found is None or not (files := self._log(table, found)).height:
+            return {}
+        paths = files.group_by(pl.col(f"partition.{column}")).agg("path")
+        return {day: frozenset(of_day) for day, of_day in paths.iter_rows()}
+
+    def _log(self, table: Table, found: DeltaTable) -> pl.DataFrame:
+        """A row for each file of an open table, with what the log says of it."""
+        version = found.version()
+        with self._lock:
+            known = self._logs.get(table.name)
+        if known is None or known[0] is not found or known[1] != version:
+            known = found, version, pl.DataFrame(pa.table(found.get_add_actions(flatten=True)))
+            with self._lock:
+                self._logs[table.name] = known
+        return known[2]
 
     def _newest(self, table: Table) -> DeltaTable | None:
         with self._lock:

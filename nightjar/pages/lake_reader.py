@@ -9,11 +9,9 @@ What it does not do: compute what an alert is or why. That is `backfill.explain`
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import polars as pl
@@ -24,18 +22,20 @@ from nightjar.backfill.publish.precision import (
     PRECISION_DAYS,
     Precision,
     known_labels,
+    label_counts,
     labelled,
-    precision,
+    precisions,
 )
 from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_formed
 from nightjar.contracts.reconciliation import Outcome
 from nightjar.contracts.run_manifest import RunManifest, read_manifest
 from nightjar.contracts.snoozes import Snooze, Snoozes
-from nightjar.lake import delta, stream_state
+from nightjar.lake import delta, scanning, stream_state
 from nightjar.lake.open_tables import OpenTables
 from nightjar.lake.rates import events_per_day
 from nightjar.lake.tables import ALERTS, CORRECTIONS, LABELS, RECONCILIATION, RULE_STATUS, RUNS, Table, events_table
 from nightjar.operations.labelling import Labelled, alert_named
+from nightjar.pages.by_day import ByDay
 from nightjar.rules.asking import tables_asked
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK, sensitive_names
@@ -52,11 +52,14 @@ MOST_DAYS = 92
 MOST_DOWNLOADED = 100_000
 # After every label.
 _NEVER = datetime.max.replace(tzinfo=UTC)
-# Results about whole tables that are kept, each of some megabytes at the most.
-_KEPT = 8
+# Of days: alerts that are kept, about 200 bytes each, and days of which a few numbers are.
+_MOST_ALERTS, _MOST_DAYS = 1_000_000, 4_000
+# Columns that no page shows.
+_LEFT_OUT = ("original", "partition", "offset", "arrival_date")
 
 # A column with the groups as they are, by which snoozes are found. No page gets it.
 _GROUP = "unmasked_group"
+_DAY = "day_of_event"
 
 # The filter's name for alerts that nobody has labelled.
 NO_LABEL = "none"
@@ -169,7 +172,12 @@ class LakeReader:
         self._open = OpenTables(self._root)
         self._newer: pl.DataFrame | None = None  # labels that the lake had not when a page last asked Kafka
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._kept: dict[str, tuple[Any, Any]] = {}  # of whole tables, each of some megabytes at the most
+        self._making: dict[str, threading.Lock] = {}
+        self._alerts = ByDay(self._each_day, most=_MOST_ALERTS, size=lambda alerts: alerts.height)
+        self._counts = ByDay(self._counted, most=_MOST_DAYS)
+        self._labels_of_days = ByDay(self._label_counts, most=_MOST_DAYS)
+        self._outcomes = ByDay(self._judged, most=_MOST_DAYS)
 
     @property
     def root(self) -> AnyPath:
@@ -197,7 +205,7 @@ class LakeReader:
             latest = self._open.latest(ALERTS, "event_time")
             return None if latest is None else latest.date()
 
-        return self._keep((ALERTS,), ("newest",), newest)
+        return self._keep((ALERTS,), "newest", newest)
 
     def alerts(self, wanted: Filter) -> Alerts:
         """The alerts of the filter's days that it wants.
@@ -206,12 +214,7 @@ class LakeReader:
             SettingsError: the days are none, or too many.
         """
         _check_days(wanted.first, wanted.last)
-        every = self._keep(
-            (ALERTS, RULE_STATUS),
-            ("alerts", wanted.first, wanted.last),
-            partial(self._of_days, wanted.first, wanted.last),
-        )
-        every = self._snoozed(self._labelled(every))
+        every = self._snoozed(self._labelled(self._of_days(wanted.first, wanted.last)))
         return Alerts(
             wanted.of(every),
             sorted(every.get_column("rule_id").unique()),
@@ -227,15 +230,41 @@ class LakeReader:
             SettingsError: the days are none, or too many.
         """
         _check_days(first, last)
-        return self._snoozed(self._labelled(self._of_days(first, last, part, condition)))
+        states = self._states(first, last)
+        kept = self._alerts.known(states)
+        found = [_in_groups(alerts, part, condition) for alerts in kept.values()]
+        if left := sorted(states.keys() - kept.keys()):
+            found.append(self._read(left, part, condition))
+        every = pl.concat([self._none(), *found]).sort("event_time", "alert_id", descending=[True, False])
+        return self._snoozed(self._labelled(every))
 
-    def _of_days(self, first: date, last: date, part: str = "", condition: pl.Expr | None = None) -> pl.DataFrame:
-        begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
-        inside = (pl.col("event_time") >= begin) & (pl.col("event_time") < end)
+    def _of_days(self, first: date, last: date) -> pl.DataFrame:
+        """The alerts about events of these days, the latest first; values of sensitive fields masked, with _GROUP."""
+        found = self._alerts.of(self._states(first, last))
+        return pl.concat([self._none(), *(found[day] for day in sorted(found, reverse=True))])
+
+    def _states(self, first: date, last: date) -> dict[date, Hashable]:
+        """What makes the alerts of each day that has any others than before: its files, and what is sensitive."""
+        files = self._open.files_on(ALERTS, "event_time", first, last)
+        rules = self._open.version(RULE_STATUS) if self._is_sensitive else None
+        return {day: (paths, rules) for day, paths in files.items()}
+
+    @property
+    def _is_sensitive(self) -> bool:
+        return any(stream.sensitive for stream in self._config.streams.values())
+
+    @staticmethod
+    def _none() -> pl.DataFrame:
+        return _keeping_groups(pl.DataFrame(schema=scanning.columns(ALERTS)).drop(_LEFT_OUT))
+
+    def _each_day(self, days: Sequence[date]) -> dict[date, pl.DataFrame]:
+        return _by_day(self._read(days), days)
+
+    def _read(self, days: Sequence[date], part: str = "", condition: pl.Expr | None = None) -> pl.DataFrame:
+        wanted = _on(days)
         if part:
-            inside &= pl.col("group").str.contains(part, literal=True)
-        left_out = ("original", "partition", "offset", "arrival_date")
-        records = self._open.rows(ALERTS).filter(inside).drop(left_out)
+            wanted &= pl.col("group").str.contains(part, literal=True)
+        records = self._open.rows(ALERTS).filter(wanted).drop(_LEFT_OUT)
         if condition is not None:
             records = records.collect().lazy().filter(condition)
         found = latest_revisions(well_formed(records).collect())
@@ -244,16 +273,17 @@ class LakeReader:
     def _snoozed(self, alerts: pl.DataFrame) -> pl.DataFrame:
         """The alerts with until when each is snoozed, and without what they were asked by."""
         known = self.snoozes()
-        asked = alerts.select("rule_id", pl.col(_GROUP).alias("group"), "event_time").with_row_index("at")
-        until: list[int | None] = [None] * alerts.height
-        for row in asked.filter(pl.col("rule_id").is_in(known.rules)).iter_rows(named=True):
-            until[row["at"]] = known.until(row)
-        column = pl.Series("snoozed_until", until, pl.Int64).cast(pl.Datetime("us", "UTC"))
-        return alerts.drop(_GROUP).with_columns(column)
+        by_rule = alerts.select("rule_id", pl.col(_GROUP).alias("group"), "event_time").with_row_index("at")
+        asked = by_rule.filter(pl.col("rule_id").is_in(known.rules)) if known.rules else by_rule.clear()
+        until = [(row["at"], known.until(row)) for row in asked.iter_rows(named=True)]
+        column = pl.Series("snoozed_until", [None], pl.Int64).new_from_index(0, alerts.height)
+        if until:
+            column = column.scatter([at for at, _ in until], [found for _, found in until])
+        return alerts.drop(_GROUP).with_columns(column.cast(pl.Datetime("us", "UTC")))
 
     def _masked(self, alerts: pl.DataFrame) -> pl.DataFrame:
         """Without values of sensitive fields, as explanations show them."""
-        if not any(stream.sensitive for stream in self._config.streams.values()) or not alerts.height:
+        if not self._is_sensitive or not alerts.height:
             return alerts
         book = self.book()
         versions = alerts.select("stream", "rule_id", "rule_version").unique()
@@ -297,7 +327,7 @@ class LakeReader:
     def labels(self) -> pl.DataFrame:
         """The labels that are known by now, as `precision.known_labels` has them."""
         now, newer = datetime.now(UTC), self._newer
-        known = self._keep((LABELS,), ("labels",), lambda: known_labels(self._root, _NEVER).collect())
+        known = self._keep((LABELS,), "labels", lambda: known_labels(self._root, _NEVER).collect())
         if newer is not None:  # of which the archive may have brought some since
             known = pl.concat([known, newer.select(known.columns)]).unique(["partition", "offset"])
         return known.filter(pl.col("known_at") <= now)
@@ -305,14 +335,17 @@ class LakeReader:
     def precision(self) -> list[Precision]:
         """What labelled alerts of PRECISION_DAYS were, by rule and version, as far as the lake knows."""
         newest = self.newest_day()
+        if newest is None:
+            return []
+        files = self._open.files_on(ALERTS, "event_time", newest - timedelta(days=PRECISION_DAYS - 1), newest)
+        labels = self._open.version(LABELS)
+        found = self._labels_of_days.of({day: (paths, labels) for day, paths in files.items()})
+        return precisions([*found.values()])
 
-        def counted() -> list[Precision]:
-            if newest is None:
-                return []
-            first = newest - timedelta(days=PRECISION_DAYS - 1)
-            return precision(self._root, first, newest, datetime.now(UTC))
-
-        return self._keep((ALERTS, LABELS), ("precision", newest), counted)
+    def _label_counts(self, days: Sequence[date]) -> dict[date, pl.DataFrame]:
+        labels = known_labels(self._root, datetime.now(UTC)).collect()
+        counts = label_counts(self._open.rows(ALERTS).filter(_on(days)), labels)
+        return {day: counts.filter(pl.col("day") == day) for day in days}
 
     def outcomes(self, alerts: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str | None]]:
         """Outcome and cause of those of the alerts (with alert_id and event_time) that a night has judged, as the last
@@ -330,25 +363,38 @@ class LakeReader:
         Raises:
             BackfillError: there is no such alert.
         """
+        at = self._time_of(alert_id) if at is None else at
         found = explain(self._config, alert_id, self._unarchived(), at=at, rows=self._open.rows)
         rule_id, times, known = found.version.rule.id, found.revisions.get_column("event_time"), self.snoozes()
         asked = [{"rule_id": rule_id, "group": found.group, "event_time": at} for at in times.drop_nulls().unique()]
         until = max((each for each in map(known.until, asked) if each is not None), default=None)
         return found.masked(), known.of_group(rule_id, found.group), until
 
+    def _time_of(self, alert_id: str) -> datetime | None:
+        """When the event of an alert happened, if alerts of that day are kept."""
+        for alerts in self._alerts.every():
+            found = alerts.filter(pl.col("alert_id") == alert_id)
+            if found.height:
+                at: datetime = found.get_column("event_time")[0]
+                return at
+        return None
+
     def nights(self) -> list[Night]:
         """Every day with a run, the latest first."""
-        return self._keep((RUNS, RECONCILIATION), ("nights",), self._nights)
-
-    def _nights(self) -> list[Night]:
         runs: dict[date, list[RunManifest]] = {}
-        for manifest in self._runs():
+        for manifest in self._keep((RUNS,), "runs", self._runs):
             runs.setdefault(manifest.day, []).append(manifest)
-        outcomes: dict[date, dict[tuple[str, str], int]] = {day: {} for day in runs}
-        judged = self._open.rows(RECONCILIATION).group_by("day", "outcome", "cause").len().collect()
-        for day, outcome, cause, count in judged.iter_rows():
-            outcomes.setdefault(day, {})[outcome, cause or ""] = count
-        return [Night(day, runs.get(day, []), outcomes[day]) for day in sorted(outcomes, reverse=True)]
+        outcomes = self._outcomes.of(self._open.files_of(RECONCILIATION))
+        days = sorted(runs.keys() | outcomes.keys(), reverse=True)
+        return [Night(day, runs.get(day, []), outcomes.get(day, {})) for day in days]
+
+    def _judged(self, days: Sequence[date]) -> dict[date, dict[tuple[str, str], int]]:
+        """How many alerts have each outcome and cause."""
+        rows = self._open.rows(RECONCILIATION).filter(pl.col("day").is_in(days))
+        found: dict[date, dict[tuple[str, str], int]] = {day: {} for day in days}
+        for day, outcome, cause, count in rows.group_by("day", "outcome", "cause").len().collect().iter_rows():
+            found[day][outcome, cause or ""] = count
+        return found
 
     def _runs(self) -> list[RunManifest]:
         """The manifests of all runs, the latest first."""
@@ -373,7 +419,7 @@ class LakeReader:
                 else RuleBook(streams)
             )
 
-        return self._keep((RULE_STATUS,), ("book",), made)
+        return self._keep((RULE_STATUS,), "book", made)
 
     def hidden_tables(self) -> frozenset[str]:
         """The tables that a rule asks about a sensitive field: their keys are values of it."""
@@ -391,7 +437,7 @@ class LakeReader:
                 if field in stream.sensitive
             )
 
-        return self._keep((RULE_STATUS,), ("hidden tables",), asked)
+        return self._keep((RULE_STATUS,), "hidden tables", asked)
 
     def rates(self) -> dict[str, float]:
         """The events per day of the streams of which the lake has any."""
@@ -401,40 +447,64 @@ class LakeReader:
             found = {stream.name: events_per_day(self._root, stream) for stream in streams}
             return {name: float(rate) for name, rate in found.items() if rate is not None}
 
-        return self._keep(
-            tuple(map(events_table, recorded_streams(self._config.streams.values()))), ("rates",), measured
-        )
+        return self._keep(tuple(map(events_table, recorded_streams(self._config.streams.values()))), "rates", measured)
 
-    def alerts_a_day(self) -> dict[str, list[tuple[date, int]]]:
-        """By rule the days (UTC) of events and how many alerts hold there."""
-
-        def counted() -> dict[str, list[tuple[date, int]]]:
-            rows = self._open.rows(ALERTS)
-            of_day = rows.select(
-                "alert_id", "revision", "source", "kind", "rule_id", day=pl.col("event_time").dt.date()
-            )
-            holding = latest_revisions(of_day.collect()).filter(pl.col("kind") == "alert")
-            counts: dict[str, list[tuple[date, int]]] = {}
-            for rule_id, day, count in holding.group_by("rule_id", "day").len().sort("day").iter_rows():
+    def alerts_a_day(self, first: date, last: date) -> dict[str, list[tuple[date, int]]]:
+        """By rule those of these days (UTC) that have events with alerts, and how many of these hold."""
+        found = self._counts.of(dict(self._open.files_on(ALERTS, "event_time", first, last)))
+        counts: dict[str, list[tuple[date, int]]] = {}
+        for day in sorted(found):
+            for rule_id, count in found[day].items():
                 counts.setdefault(rule_id, []).append((day, count))
-            return counts
+        return counts
 
-        return self._keep((ALERTS,), ("a day",), counted)
+    def _counted(self, days: Sequence[date]) -> dict[date, dict[str, int]]:
+        """By rule how many alerts hold."""
+        rows = self._open.rows(ALERTS).filter(_on(days))
+        of_day = rows.select("alert_id", "revision", "source", "kind", "rule_id", day=pl.col("event_time").dt.date())
+        holding = latest_revisions(of_day.collect()).filter(pl.col("kind") == "alert")
+        found: dict[date, dict[str, int]] = {day: {} for day in days}
+        for day, rule_id, count in holding.group_by("day", "rule_id").len().iter_rows():
+            found[day][rule_id] = count
+        return found
 
-    def _keep(self, tables: tuple[Table, ...], name: tuple[Any, ...], make: Callable[[], Kept]) -> Kept:
+    def _keep(self, tables: tuple[Table, ...], name: str, make: Callable[[], Kept]) -> Kept:
         """What `make` returns, made again once one of the tables has another version."""
-        versions = tuple(map(self._open.version, tables))
         with self._lock:
-            if (known := self._kept.get(name)) is not None and known[0] == versions:
-                self._kept.move_to_end(name)
-                found: Kept = known[1]
-                return found
-        made = make()
-        with self._lock:
-            self._kept[name] = versions, made
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return made
+            making = self._making.setdefault(name, threading.Lock())
+        with making:  # who comes meanwhile waits for it, and does not make it, too
+            versions = tuple(map(self._open.version, tables))
+            with self._lock:
+                if (known := self._kept.get(name)) is not None and known[0] == versions:
+                    found: Kept = known[1]
+                    return found
+            made = make()
+            with self._lock:
+                self._kept[name] = versions, made
+            return made
+
+
+def _on(days: Sequence[date]) -> pl.Expr:
+    """Whether an alert's event was on one of the days (UTC)."""
+    at, wanted = pl.col("event_time"), sorted(days)
+    begins = [day for day in wanted if day - timedelta(days=1) not in days]
+    ends = [day + timedelta(days=1) for day in wanted if day + timedelta(days=1) not in days]
+    spans = ((datetime.combine(day, time(), UTC) for day in span) for span in zip(begins, ends, strict=True))
+    return pl.any_horizontal(((at >= begin) & (at < end)) for begin, end in spans)
+
+
+def _by_day(alerts: pl.DataFrame, days: Sequence[date]) -> dict[date, pl.DataFrame]:
+    """Each day's."""
+    parts = alerts.with_columns(pl.col("event_time").dt.date().alias(_DAY)).partition_by(
+        _DAY, as_dict=True, include_key=False
+    )
+    return {day: parts.get((day,), alerts.clear()) for day in days}
+
+
+def _in_groups(alerts: pl.DataFrame, part: str, condition: pl.Expr) -> pl.DataFrame:
+    """The alerts whose groups, as they are, have the part in them and meet the condition."""
+    some = alerts.filter(pl.col(_GROUP).str.contains(part, literal=True)) if part else alerts
+    return some.filter(some.select(pl.col(_GROUP).alias("group"), "stream").select(condition).to_series())
 
 
 def _keeping_groups(alerts: pl.DataFrame) -> pl.DataFrame:

@@ -71,14 +71,11 @@ def add_rules(
     def every_rule(request: Request, acting: Acting = actor) -> HTMLResponse:
         lake = reader()
         (book, unanswered), known = rules().book_or(lake.book)
-        counts = lake.alerts_a_day()
         newest = lake.newest_day()
-        lines = {rule_id: drawing.sparkline(days, newest, _SPARK_DAYS) for rule_id, days in counts.items() if newest}
         since = None if newest is None else newest - timedelta(days=_SPARK_DAYS - 1)
-        totals = {
-            rule_id: sum(count for day, count in days if since is not None and day >= since)
-            for rule_id, days in counts.items()
-        }
+        counts = {} if newest is None or since is None else lake.alerts_a_day(since, newest)
+        lines = {rule_id: drawing.sparkline(days, newest, _SPARK_DAYS) for rule_id, days in counts.items() if newest}
+        totals = {rule_id: sum(count for _, count in days) for rule_id, days in counts.items()}
         return rendering.page(
             request,
             "rules.html",

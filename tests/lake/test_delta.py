@@ -1,7 +1,7 @@
 """Tables by folder."""
 
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import pytest
 from nightjar.lake import delta
 from nightjar.lake.config import LakeError
 from nightjar.lake.open_tables import OpenTables
-from nightjar.lake.tables import RULES
+from nightjar.lake.tables import ALERTS, RULES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +68,29 @@ def test_a_table_is_made_where_a_crash_left_its_folder(spark: "SparkSession", tm
     (log / f".{0:020}.json.0f7c.tmp").touch()
     delta.make(tmp_path, RULES)
     assert delta.read(spark, tmp_path, RULES).count() == 0
+
+
+def test_the_files_that_may_have_rows_of_a_day_are_known_by_the_log(tmp_path: Path) -> None:
+    """A file that spans days is one of each, and one of which the log says nothing is one of all."""
+    tables, first, last = OpenTables(tmp_path), date(2026, 1, 2), date(2026, 1, 6)
+    assert tables.files_on(RULES, "arrival_time", first, last) == tables.files_of(ALERTS) == {}
+    delta.make(tmp_path, RULES)
+    delta.make(tmp_path, ALERTS)
+    assert tables.files_on(RULES, "arrival_time", first, last) == tables.files_of(ALERTS) == {}
+    noon = datetime(2026, 1, 3, 12, tzinfo=UTC)
+    almost = datetime(2026, 1, 5, tzinfo=UTC) - timedelta(microseconds=1)  # the log has it a millisecond earlier
+    spans = [(noon, noon), (noon, almost), (noon - timedelta(days=9), noon - timedelta(days=8)), (None, None)]
+    for number, times in enumerate(spans):
+        rows = [{"value": b"x", "partition": 0, "offset": at, "arrival_time": time} for at, time in enumerate(times)]
+        delta.add(tmp_path, RULES, pa.Table.from_pylist(rows, RULES.arrow), "test", number)
+    found = tables.files_on(RULES, "arrival_time", first, last)
+    counts = {day.day: len(files) for day, files in found.items()}
+    assert counts in ({2: 1, 3: 3, 4: 2, 5: 1, 6: 1}, {2: 1, 3: 3, 4: 2, 5: 2, 6: 1}), "5: by what is cut off"
+    alert = dict.fromkeys(ALERTS.columns) | {"arrival_date": first}
+    for number, day in enumerate((first, first, last)):
+        rows = pa.Table.from_pylist([alert | {"arrival_date": day}], ALERTS.arrow)
+        delta.add(tmp_path, ALERTS, rows, "test", number)
+    assert {day: len(files) for day, files in tables.files_of(ALERTS).items()} == {first: 2, last: 1}
 
 
 def test_an_open_table_shows_each_new_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
