@@ -50,7 +50,7 @@ def _application() -> FastAPI:
     live, stream = LiveAlerts(settings, streams, snoozes.known), StreamReader(settings, streams)
     backtests = AirflowBacktests(DagRuns(_BACKTEST_DAG), settings.data_dir)
     tables, rules = TableReader.on_kafka(settings, streams), RuleReader.on_kafka(settings, streams)
-    return application(
+    pages = application(
         lambda: reader,
         lambda: live,
         lambda: stream,
@@ -64,6 +64,8 @@ def _application() -> FastAPI:
         links={"Data docs": f"{BASE}/plugin/data-docs", "Backfills": f"{BASE}/dags/{_DAG}"},
         login=lambda request: login_address(request, _PREFIX),
     )
+    pages.state.readiness.begin()
+    return pages
 
 
 async def _pages(scope: "Scope", receive: "Receive", send: "Send") -> None:

@@ -4,8 +4,11 @@
 
 The lake has the events of some days, a tenth of which alert, and the results of each day's night but the last's. Days
 that a night has judged are in few files, as after upkeep, and the last one is in 96. A server, `nightjar pages`, is
-started for each page: it is asked for what says who may look, and then for the page, twice. The second answer is the
-control of the first. Processor time, which others on the machine do not add to, has a line of its own.
+started for each page, and let in once it has made itself ready, which it does by itself (pages/readiness.py): when it
+has used no processor time for a while. Then it is asked for the page, which no one else has asked it for: `first`. The
+control is the second answer, and `renewed` is the one after the archive has added alerts. `cold` is the answer of
+another server that is asked as soon as it listens, while it makes itself ready. Processor time of the first answer,
+which others on the machine do not add to, has a line of its own.
 
 Then readers follow the live page at once while alerts come, ten a second. Latency is from before an alert is sent until
 a reader has its row. The control of the server's memory is what it takes without a reader.
@@ -47,9 +50,12 @@ from nightjar.lake.tables import ALERTS, LABELS, RECONCILIATION, RUNS, Table, ev
 from nightjar.local.kafka import LocalKafka
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.timestamps import from_microseconds, microseconds
+from nightjar.storage.paths import AnyPath
 
 # Goals: of a first answer, seconds; of the server, bytes; of a row, seconds.
 _FIRST, _MEMORY, _LATENCY = 0.3, 1 << 30, 1.0
+# A server that uses less than this share of a processor for so many seconds is at rest; the most that is waited for it.
+_REST, _FOR, _PATIENCE = 0.05, 1.5, 240.0
 # How many alerts come while readers follow, and how many a second.
 _LIVE, _RATE = 100, 10
 RULE = {
@@ -83,6 +89,16 @@ class Server:
         """Processor time so far, seconds."""
         found = self.process.cpu_times()
         return float(found.user + found.system)
+
+    def await_rest(self) -> float:
+        """Wait until it has made itself ready; how long that took, seconds."""
+        began = time.monotonic()
+        while time.monotonic() - began < _PATIENCE:
+            before = self.processor
+            time.sleep(_FOR)
+            if self.processor - before < _REST * _FOR:
+                return time.monotonic() - began - _FOR
+        raise AssertionError("the server does not come to rest")
 
 
 @contextmanager
@@ -212,14 +228,16 @@ def _add(config: LakeConfig, table: Table, rows: pl.DataFrame, number: int) -> N
     delta.add(config.root, table, written, name, number)
 
 
-def pages_of(alert: str, customer: str, last: date) -> dict[str, str]:
+def pages_of(lake: AnyPath, alert: str, customer: str, last: date) -> dict[str, str]:
     """Pages by the names of their figures."""
     week = last - timedelta(days=6)
+    at = _time_of(lake, alert)
     return {
         "alerts": "/alerts",
         "alerts_of_a_week": f"/alerts?first={week}&last={last}",
         "alerts_of_a_text": f"/alerts?text={customer}%20paid",
-        "alert": f"/alerts/{alert}",
+        "alert": f"/alerts/{alert}?at={at}",
+        "alert_by_its_id": f"/alerts/{alert}",
         "entity": f"/entity?field=customer_id&value={customer}",
         "nights": "/nights",
         "night": f"/nights/{last - timedelta(days=1)}",
@@ -231,28 +249,54 @@ def pages_of(alert: str, customer: str, last: date) -> dict[str, str]:
     }
 
 
+def _time_of(lake: AnyPath, alert: str) -> int:
+    """When an alert's event was (µs), as a link to it says."""
+    known = scanning.rows(lake, ALERTS).filter(pl.col("alert_id") == alert).select(pl.col("event_time").dt.epoch("us"))
+    found: int = known.collect().item(0, 0)
+    return found
+
+
 def measure(settings: Settings, name: str, path: str, turns: int) -> bool:
-    """A page's first answers, of a server each; returns whether goals were met."""
-    first: list[float] = []
-    second: list[float] = []
+    """A page's answers, of two servers each; returns whether goals were met."""
+    answers: dict[str, list[float]] = {"cold": [], "first": [], "second": [], "renewed": []}
     worked: list[float] = []
     memory: list[float] = []
-    start: list[float] = []
+    rest: list[float] = []
+
+    def ask(server: Server, kind: str) -> None:
+        began = time.perf_counter()
+        answer = server.client.get(path)
+        answers[kind].append(time.perf_counter() - began)
+        assert answer.is_success, f"{path}: {answer.status_code}\n{answer.text[:2000]}"
+
     for _ in range(turns):
         with serving(settings) as server:
-            start.append(server.memory / 1e6)
-            for answers in (first, second):
-                began, worked_before = time.perf_counter(), server.processor
-                answer = server.client.get(path)
-                answers.append(time.perf_counter() - began)
-                if answers is first:
-                    worked.append(server.processor - worked_before)
-                assert answer.is_success, f"{path}: {answer.status_code}\n{answer.text[:2000]}"
+            ask(server, "cold")
+        with serving(settings) as server:
+            server.await_rest()
+            rest.append(server.memory / 1e6)
+            before = server.processor
+            ask(server, "first")
+            worked.append(server.processor - before)
+            ask(server, "second")
+            _archive(settings)
+            ask(server, "renewed")
             memory.append(server.memory / 1e6)
-    met = emit(f"pages_{name}_first", "s", first, "the second answer", second, goal=None, at_most=_FIRST)
-    emit(f"pages_{name}_processor", "s", worked, "the first answer", first, goal=None)
+    second = answers["second"]
+    met = emit(f"pages_{name}_first", "s", answers["first"], "the second answer", second, goal=None, at_most=_FIRST)
+    met &= emit(f"pages_{name}_renewed", "s", answers["renewed"], "the second", second, goal=None, at_most=_FIRST)
+    emit(f"pages_{name}_cold", "s", answers["cold"], "the second answer", second, goal=None)
+    emit(f"pages_{name}_processor", "s", worked, "the first answer", answers["first"], goal=None)
     limit = _MEMORY / 1e6
-    return emit(f"pages_{name}_memory", "MB", memory, "before", start, goal=None, at_most=limit) and met
+    return emit(f"pages_{name}_memory", "MB", memory, "at rest", rest, goal=None, at_most=limit) and met
+
+
+def _archive(settings: Settings) -> None:
+    """Add a file of alerts of the last day, as an archive does that brings some again."""
+    known = scanning.rows(settings.lake, ALERTS)
+    last = known.filter(pl.col("arrival_date") == known.select(pl.col("arrival_date").max()).collect().item())
+    written = last.head(100).collect().select(list(ALERTS.columns)).to_arrow(compat_level=pl.CompatLevel.oldest())
+    delta.add(settings.lake, ALERTS, written.cast(ALERTS.arrow), "bench-archive", time.time_ns())
 
 
 async def _follow(server: Server, received: dict[str, list[float]], ready: asyncio.Barrier) -> None:
@@ -346,7 +390,7 @@ def main() -> None:
                 for answer in answers_to(config.streams, [RULE]):
                     client.send(settings.rule_status_topic, value=answer).get(60)
             met = True
-            for name, path in pages_of(alert, customer, DAY + timedelta(days=options.days - 1)).items():
+            for name, path in pages_of(root, alert, customer, DAY + timedelta(days=options.days - 1)).items():
                 if name in (options.only or (name,)):
                     met &= measure(settings, name, path, options.turns)
             if not options.only:

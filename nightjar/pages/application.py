@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import mimetypes
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from importlib import resources
 from typing import Annotated, Any
@@ -35,6 +35,7 @@ from nightjar.pages.entities import add_entities
 from nightjar.pages.labels import Send, add_labels
 from nightjar.pages.lake_reader import DAYS_SHOWN, MOST_DOWNLOADED, NO_LABEL, ROWS_SHOWN, Filter, LakeReader, day_of
 from nightjar.pages.live import LiveAlerts
+from nightjar.pages.readiness import Readiness
 from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.rows import csv_of, row_of, with_changes
 from nightjar.pages.rule_pages import add_rules
@@ -111,9 +112,12 @@ def application(
     (fastapi.Depends) of every page with data, which raises HTTPException for who may not see it. actor: a dependency
     that returns the request's Acting. send: puts a label on its topic. links: addresses outside of it, by their texts.
     login: where who is not logged in logs in, to come back to the page of the request.
+
+    Its `state.readiness` is its Readiness, which has yet to begin.
     """
     app = FastAPI(title="nightjar", docs_url=None, redoc_url=None, openapi_url=None)
     rendering = Rendering(links)
+    readiness = app.state.readiness = Readiness(reader, stream, tables, rules, rendering)
     page, message = rendering.page, rendering.message
     add_labels(app, reader, guard, actor, send)
     add_snoozes(app, reader, snoozes, guard=guard, actor=actor)
@@ -123,6 +127,11 @@ def application(
     add_rules(app, rendering, reader, rules, guard=guard, actor=actor)
     add_editor(app, rendering, reader, rules, backtests=backtests, guard=guard, actor=actor)
     add_backtests(app, rendering, backtests, guard=guard, actor=actor)
+
+    @app.middleware("http")
+    async def note(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
+        with readiness.answering():
+            return await following(request)
 
     @app.exception_handler(NightjarError)
     def wrong(request: Request, problem: NightjarError) -> HTMLResponse:

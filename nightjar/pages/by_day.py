@@ -14,25 +14,24 @@ from typing import Generic, TypeVar
 
 Made = TypeVar("Made")
 
-# Days that are made at once: others who wait for theirs get their turn in between.
-_AT_ONCE = 7
-
 
 class ByDay(Generic[Made]):
     """By day what `make` returns. Its methods may be called by several threads, of which one makes what is missing.
 
-    make: given days, the latest first, what is known of each. most: how much is kept, by `size`, which is 1 where
-    nobody says otherwise; what was used last is kept longest.
+    make: given days, the latest first, what is known of each. at_once: how many it is given, so that others who wait
+    for theirs get their turn in between. most: how much is kept, by `size`, which is 1 where nobody says otherwise;
+    what was used last is kept longest.
     """
 
     def __init__(
         self,
         make: Callable[[Sequence[date]], Mapping[date, Made]],
         *,
+        at_once: int,
         most: int,
         size: Callable[[Made], int] = lambda _: 1,
     ) -> None:
-        self._make, self._most, self._size = make, most, size
+        self._make, self._at_once, self._most, self._size = make, at_once, most, size
         self._kept: OrderedDict[date, tuple[Hashable, Made]] = OrderedDict()
         self._lock, self._making = threading.Lock(), threading.Lock()
 
@@ -43,7 +42,7 @@ class ByDay(Generic[Made]):
         while left:
             with self._making:
                 found |= self.known({day: states[day] for day in left})  # what somebody else has made meanwhile
-                some = [day for day in left if day not in found][:_AT_ONCE]
+                some = [day for day in left if day not in found][: self._at_once]
                 made = dict(self._make(some)) if some else {}
                 self._keep({day: (states[day], value) for day, value in made.items()})
             found |= made

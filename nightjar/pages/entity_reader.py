@@ -15,7 +15,6 @@ from typing import Any
 import polars as pl
 
 from nightjar.contracts.restrictions import LIFTED
-from nightjar.lake import delta
 from nightjar.lake.tables import RESTRICTIONS, events_table
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.rules.errors import SettingsError
@@ -103,13 +102,8 @@ def newest_event_day(lake: LakeReader, streams: Iterable[Stream]) -> date:
     """The date of the newest event of the streams, of whomever."""
     sources = {source.name: source for stream in streams for source in stream.sources}
     tables = [(events_table(source), source.event_time) for source in sources.values()]
-    spans = [
-        high
-        for table, at in tables
-        if delta.exists(lake.root, table)
-        for _, _, high in delta.spans_of_files(lake.root, table, at)
-    ]
-    return from_microseconds(max(spans)).date() if spans else datetime.now(UTC).date()
+    latest = [at for at in (lake.latest(table, instant) for table, instant in tables) if at is not None]
+    return max(latest).date() if latest else datetime.now(UTC).date()
 
 
 def _events(

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import polars as pl
@@ -33,7 +34,17 @@ from nightjar.contracts.snoozes import Snooze, Snoozes
 from nightjar.lake import delta, scanning, stream_state
 from nightjar.lake.open_tables import OpenTables
 from nightjar.lake.rates import events_per_day
-from nightjar.lake.tables import ALERTS, CORRECTIONS, LABELS, RECONCILIATION, RULE_STATUS, RUNS, Table, events_table
+from nightjar.lake.tables import (
+    ALERTS,
+    CORRECTIONS,
+    LABELS,
+    RECONCILIATION,
+    RESTRICTIONS,
+    RULE_STATUS,
+    RUNS,
+    Table,
+    events_table,
+)
 from nightjar.operations.labelling import Labelled, alert_named
 from nightjar.pages.by_day import ByDay
 from nightjar.rules.asking import tables_asked
@@ -46,6 +57,8 @@ from nightjar.storage.paths import AnyPath
 
 # Alerts of so many days are shown where nobody asked for others, and rows on one page.
 DAYS_SHOWN, ROWS_SHOWN = 2, 50
+# Days of which the alerts of a rule are counted.
+RULE_DAYS = 28
 # Days whose alerts are read at once: more would take seconds.
 MOST_DAYS = 92
 # Rows that a download holds at the most.
@@ -54,6 +67,8 @@ MOST_DOWNLOADED = 100_000
 _NEVER = datetime.max.replace(tzinfo=UTC)
 # Of days: alerts that are kept, about 200 bytes each, and days of which a few numbers are.
 _MOST_ALERTS, _MOST_DAYS = 1_000_000, 4_000
+# Days whose alerts are read at once, which takes several times the memory that they have afterwards, or are counted.
+_READ_AT_ONCE, _COUNTED_AT_ONCE = 2, 7
 # Columns that no page shows.
 _LEFT_OUT = ("original", "partition", "offset", "arrival_date")
 
@@ -174,10 +189,12 @@ class LakeReader:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Any, Any]] = {}  # of whole tables, each of some megabytes at the most
         self._making: dict[str, threading.Lock] = {}
-        self._alerts = ByDay(self._each_day, most=_MOST_ALERTS, size=lambda alerts: alerts.height)
-        self._counts = ByDay(self._counted, most=_MOST_DAYS)
-        self._labels_of_days = ByDay(self._label_counts, most=_MOST_DAYS)
-        self._outcomes = ByDay(self._judged, most=_MOST_DAYS)
+        self._alerts = ByDay(
+            self._each_day, at_once=_READ_AT_ONCE, most=_MOST_ALERTS, size=lambda alerts: alerts.height
+        )
+        self._counts = ByDay(self._counted, at_once=_COUNTED_AT_ONCE, most=_MOST_DAYS)
+        self._labels_of_days = ByDay(self._label_counts, at_once=_COUNTED_AT_ONCE, most=_MOST_DAYS)
+        self._outcomes = ByDay(self._judged, at_once=_COUNTED_AT_ONCE, most=_MOST_DAYS)
 
     @property
     def root(self) -> AnyPath:
@@ -198,6 +215,30 @@ class LakeReader:
         """The rows of a table in its newest version."""
         return self._open.rows(table)
 
+    def steps(self, days: int) -> Sequence[Callable[[], object]]:
+        """What reads what pages show of the whole lake, opens its tables, and reads the alerts of so many days, as far
+        as it is not known yet or has changed: each a part of a second on a lake with a million alerts."""
+        alerts = (partial(self._read_ahead, back) for back in range(days))
+        return (self._open_tables, self.labels, self.nights, self.precision, self.rates, self.hidden_tables, *alerts)
+
+    def _open_tables(self) -> None:
+        for table in (*map(events_table, recorded_streams(self._config.streams.values())), RESTRICTIONS, CORRECTIONS):
+            self.rows(table)
+
+    def _read_ahead(self, back: int) -> None:
+        """The alerts of the day so many days before the newest, where all since then can be kept."""
+        newest = self.newest_day()
+        if newest is None:
+            return
+        counts = self.alerts_a_day(newest - timedelta(days=RULE_DAYS - 1), newest)
+        day = newest - timedelta(days=back)
+        if sum(count for of_rule in counts.values() for at, count in of_rule if at >= day) <= _MOST_ALERTS:
+            self._alerts.of(self._states(day, day))
+
+    def latest(self, table: Table, instant: str) -> datetime | None:
+        """See OpenTables.latest."""
+        return self._open.latest(table, instant)
+
     def newest_day(self) -> date | None:
         """The date of the latest event that an alert is about; None where there is no alert."""
 
@@ -214,7 +255,8 @@ class LakeReader:
             SettingsError: the days are none, or too many.
         """
         _check_days(wanted.first, wanted.last)
-        every = self._snoozed(self._labelled(self._of_days(wanted.first, wanted.last)))
+        found = self._alerts.of(self._states(wanted.first, wanted.last))
+        every = self._shown([found[day] for day in sorted(found, reverse=True)])
         return Alerts(
             wanted.of(every),
             sorted(every.get_column("rule_id").unique()),
@@ -235,13 +277,7 @@ class LakeReader:
         found = [_in_groups(alerts, part, condition) for alerts in kept.values()]
         if left := sorted(states.keys() - kept.keys()):
             found.append(self._read(left, part, condition))
-        every = pl.concat([self._none(), *found]).sort("event_time", "alert_id", descending=[True, False])
-        return self._snoozed(self._labelled(every))
-
-    def _of_days(self, first: date, last: date) -> pl.DataFrame:
-        """The alerts about events of these days, the latest first; values of sensitive fields masked, with _GROUP."""
-        found = self._alerts.of(self._states(first, last))
-        return pl.concat([self._none(), *(found[day] for day in sorted(found, reverse=True))])
+        return self._shown(found).sort("event_time", "alert_id", descending=[True, False])
 
     def _states(self, first: date, last: date) -> dict[date, Hashable]:
         """What makes the alerts of each day that has any others than before: its files, and what is sensitive."""
@@ -253,9 +289,14 @@ class LakeReader:
     def _is_sensitive(self) -> bool:
         return any(stream.sensitive for stream in self._config.streams.values())
 
-    @staticmethod
-    def _none() -> pl.DataFrame:
-        return _keeping_groups(pl.DataFrame(schema=scanning.columns(ALERTS)).drop(_LEFT_OUT))
+    def _shown(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Parts, which have _GROUP, as one table as `Alerts.found` has it."""
+        none = _keeping_groups(pl.DataFrame(schema=scanning.columns(ALERTS)).drop(_LEFT_OUT))
+        named = pl.concat([part.select("alert_id", "stream", "event_id") for part in (none, *parts)])
+        said = labelled(named.lazy(), self.labels().lazy()).select("alert_id", "label").collect()
+        known = self.snoozes()
+        # each by itself: a column that is divided otherwise than the others would have Polars copy all of them
+        return pl.concat([_snoozed(_labelled(part, said), known) for part in (none, *parts)])
 
     def _each_day(self, days: Sequence[date]) -> dict[date, pl.DataFrame]:
         return _by_day(self._read(days), days)
@@ -269,17 +310,6 @@ class LakeReader:
             records = records.collect().lazy().filter(condition)
         found = latest_revisions(well_formed(records).collect())
         return self._masked(_keeping_groups(found.sort("event_time", "alert_id", descending=[True, False])))
-
-    def _snoozed(self, alerts: pl.DataFrame) -> pl.DataFrame:
-        """The alerts with until when each is snoozed, and without what they were asked by."""
-        known = self.snoozes()
-        by_rule = alerts.select("rule_id", pl.col(_GROUP).alias("group"), "event_time").with_row_index("at")
-        asked = by_rule.filter(pl.col("rule_id").is_in(known.rules)) if known.rules else by_rule.clear()
-        until = [(row["at"], known.until(row)) for row in asked.iter_rows(named=True)]
-        column = pl.Series("snoozed_until", [None], pl.Int64).new_from_index(0, alerts.height)
-        if until:
-            column = column.scatter([at for at, _ in until], [found for _, found in until])
-        return alerts.drop(_GROUP).with_columns(column.cast(pl.Datetime("us", "UTC")))
 
     def _masked(self, alerts: pl.DataFrame) -> pl.DataFrame:
         """Without values of sensitive fields, as explanations show them."""
@@ -298,12 +328,6 @@ class LakeReader:
         if not stream.sensitive:
             return rows
         return masked_rows(rows, sensitive_names(version.rule, stream), version.rule, stream)
-
-    def _labelled(self, alerts: pl.DataFrame) -> pl.DataFrame:
-        """The alerts with what somebody said of each."""
-        named = alerts.lazy().select("alert_id", "stream", "event_id")
-        said = labelled(named, self.labels().lazy()).select("alert_id", "label")
-        return alerts.join(said.collect(), on="alert_id", how="left", maintain_order="left")
 
     def labelled(self, alert_id: str) -> Labelled:
         """An alert that is to have a label, or whose group is to be snoozed.
@@ -406,7 +430,7 @@ class LakeReader:
         """What the nights of a day corrected, the latest event first; values of sensitive fields masked."""
         found = self._open.rows(CORRECTIONS).filter(pl.col("day") == day).collect()
         found = _keeping_groups(found.sort("event_time", "alert_id", descending=[True, False]))
-        return self._snoozed(self._masked(found))
+        return _snoozed(self._masked(found), self.snoozes())
 
     def book(self) -> RuleBook:
         """The rules by the answers that the archive has brought."""
@@ -505,6 +529,26 @@ def _in_groups(alerts: pl.DataFrame, part: str, condition: pl.Expr) -> pl.DataFr
     """The alerts whose groups, as they are, have the part in them and meet the condition."""
     some = alerts.filter(pl.col(_GROUP).str.contains(part, literal=True)) if part else alerts
     return some.filter(some.select(pl.col(_GROUP).alias("group"), "stream").select(condition).to_series())
+
+
+def _labelled(alerts: pl.DataFrame, said: pl.DataFrame) -> pl.DataFrame:
+    """The alerts with what somebody said of each. said: labels of some by their ids."""
+    # a join of all columns would copy them
+    labels = alerts.select("alert_id").join(said, on="alert_id", how="left", maintain_order="left")
+    return alerts.with_columns(labels.get_column("label").rechunk())
+
+
+def _snoozed(alerts: pl.DataFrame, known: Snoozes) -> pl.DataFrame:
+    """The alerts with until when each is snoozed, and without what they were asked by."""
+    asked = alerts.select("rule_id", pl.col(_GROUP).alias("group"), "event_time").with_row_index("at")
+    until = [
+        (row["at"], known.until(row))
+        for row in asked.filter(pl.col("rule_id").is_in(known.rules)).iter_rows(named=True)
+    ]
+    column = pl.Series("snoozed_until", [None], pl.Int64).new_from_index(0, alerts.height)
+    if until:
+        column = column.scatter([at for at, _ in until], [found for _, found in until])
+    return alerts.drop(_GROUP).with_columns(column.cast(pl.Datetime("us", "UTC")))
 
 
 def _keeping_groups(alerts: pl.DataFrame) -> pl.DataFrame:

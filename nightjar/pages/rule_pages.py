@@ -24,7 +24,7 @@ from nightjar.operations.rule_publishing import approving, in_force
 from nightjar.operations.snoozing import shown_group
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting, acted, reason_of, version_of
-from nightjar.pages.lake_reader import LakeReader
+from nightjar.pages.lake_reader import RULE_DAYS, LakeReader
 from nightjar.pages.rendering import Rendering, see_other
 from nightjar.pages.rows import group_text
 from nightjar.pages.rule_reader import RuleReader
@@ -37,9 +37,6 @@ from nightjar.rules.names import rule_meant
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.versions import RuleVersion
 from nightjar.terminal.stages import Stages
-
-# Days of sparklines.
-_SPARK_DAYS = 28
 
 
 @dataclass(frozen=True)
@@ -72,9 +69,9 @@ def add_rules(
         lake = reader()
         (book, unanswered), known = rules().book_or(lake.book)
         newest = lake.newest_day()
-        since = None if newest is None else newest - timedelta(days=_SPARK_DAYS - 1)
+        since = None if newest is None else newest - timedelta(days=RULE_DAYS - 1)
         counts = {} if newest is None or since is None else lake.alerts_a_day(since, newest)
-        lines = {rule_id: drawing.sparkline(days, newest, _SPARK_DAYS) for rule_id, days in counts.items() if newest}
+        lines = {rule_id: drawing.sparkline(days, newest, RULE_DAYS) for rule_id, days in counts.items() if newest}
         totals = {rule_id: sum(count for _, count in days) for rule_id, days in counts.items()}
         return rendering.page(
             request,
@@ -86,7 +83,7 @@ def add_rules(
             totals=totals,
             labelled=of_rules(lake.precision()),
             labelled_days=PRECISION_DAYS,
-            days=_SPARK_DAYS,
+            days=RULE_DAYS,
             newest=newest,
             acting=acting,
             known=known,

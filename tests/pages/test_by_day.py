@@ -23,7 +23,7 @@ class Made:
 def test_a_day_is_made_once_for_a_state() -> None:
     """And again for another one."""
     made = Made()
-    known = ByDay(made, most=100)
+    known = ByDay(made, at_once=7, most=100)
     first = known.of(dict.fromkeys(DAYS[:3], "a"))
     assert made.days == DAYS[2::-1]
     assert known.of({DAYS[0]: "a", DAYS[2]: "a"}) == {day: first[day] for day in (DAYS[0], DAYS[2])}
@@ -35,10 +35,10 @@ def test_a_day_is_made_once_for_a_state() -> None:
 def test_more_than_is_kept_can_be_asked_for() -> None:
     """What was used last stays."""
     made = Made()
-    known = ByDay(made, most=2)
+    known = ByDay(made, at_once=7, most=2)
     assert known.of(dict.fromkeys(DAYS, "a")).keys() == set(DAYS)
     assert len(known.every()) == 2
-    known = ByDay(made, most=40, size=len)  # three days, of 12 letters or 13
+    known = ByDay(made, at_once=7, most=40, size=len)  # three days, of 12 letters or 13
     known.of({DAYS[0]: "a"})
     known.of({DAYS[1]: "a"})
     known.of({DAYS[0]: "a"})
@@ -56,7 +56,7 @@ def test_who_comes_while_a_day_is_made_waits_for_it() -> None:
         assert go.wait(30)
         return made(days)
 
-    known, found = ByDay(slowly, most=100), list[dict[date, str]]()
+    known, found = ByDay(slowly, at_once=7, most=100), list[dict[date, str]]()
     threads = [threading.Thread(target=lambda: found.append(known.of({DAYS[0]: "a"}))) for _ in range(2)]
     threads[0].start()
     assert begun.wait(30)

@@ -21,6 +21,7 @@ from nightjar.pages.application import application
 from nightjar.pages.backtests import LocalBacktests
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.live import LiveAlerts
+from nightjar.pages.readiness import Readiness
 from nightjar.pages.rule_reader import Book, RuleReader
 from nightjar.pages.serving import LocalAccess
 from nightjar.pages.snoozes import SnoozeReader
@@ -102,6 +103,7 @@ class Pages:
     topic: TablesTopic
     rules: RulesTopic
     snoozes: SnoozesTopic
+    readiness: Readiness
 
     def stranger(self) -> httpx.Client:
         """Who has no token."""
@@ -160,4 +162,4 @@ def serving(
     )
     access.protect(app)
     with served(app) as address:
-        yield Pages(ground, access, address, sent, topic, published, snoozed)
+        yield Pages(ground, access, address, sent, topic, published, snoozed, app.state.readiness)

@@ -35,4 +35,6 @@ def pages(
     with bound(port) as listening:
         address = address_of(listening, access)
         context.progress.print(line(("Pages", "bold"), f" at {address}"), soft_wrap=True)
+        app.state.readiness.begin()
         server_of(app).run([listening])
+        app.state.readiness.end()
