@@ -115,14 +115,12 @@ def _events(
     wanted = pl.lit(value).cast(kind, strict=False) if kind != pl.String else pl.lit(value)
     at = pl.col(stream.event_time)
     mine = rows.filter(pl.col(name) == wanted, at >= span[0], at < span[1], pl.col("rejected").is_null())
-    found = (
-        mine.select(*stream.fields, "arrival_time", "partition", "offset")
-        .sort("arrival_time", "partition", "offset")
-        .unique(stream.event_id, keep="first")
-        .sort(at, stream.event_id)
-        .drop("partition", "offset")
-        .collect(engine="streaming")
-    )
+    found = mine.select(*stream.fields).collect(engine="streaming")
+    if found.get_column(stream.event_id).is_duplicated().any():
+        arrived = ("arrival_time", "partition", "offset")  # which few need: columns that are not read take no time
+        every = mine.select(*stream.fields, *arrived).collect(engine="streaming")
+        found = every.sort(arrived).unique(stream.event_id, keep="first").drop(arrived)
+    found = found.sort(at, stream.event_id)
     hidden = [
         pl.when(pl.col(each).is_not_null()).then(pl.lit(MASK)).alias(each)
         for each in stream.fields

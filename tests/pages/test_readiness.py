@@ -12,7 +12,8 @@ from tests.support.explained_lake import Ground, named, small_lake
 from tests.support.payments import NOON
 from tests.support.served_pages import serving
 
-PATHS = ("/alerts", f"/alerts/{named()}", "/nights", "/rules", "/rules/limit", "/edit", "/alerts?group=ann")
+ENTITIES = ("/entity?field=customer_id&value=ann", "/entity?field=amount&value=1")
+PATHS = ("/alerts", f"/alerts/{named()}", "/nights", "/rules", "/rules/limit", "/edit", "/alerts?group=ann", *ENTITIES)
 
 
 def test_a_page_is_the_same_where_the_server_is_ready(tmp_path: Path) -> None:
