@@ -4,11 +4,10 @@
 
 The lake has the events of some days, a tenth of which alert, and the results of each day's night but the last's. Days
 that a night has judged are in few files, as after upkeep, and the last one is in 96. A server, `nightjar pages`, is
-started for each page, and let in once it has made itself ready, which it does by itself (pages/readiness.py): when it
-has used no processor time for a while. Then it is asked for the page, which no one else has asked it for: `first`. The
-control is the second answer, and `renewed` is the one after the archive has added alerts. `cold` is the answer of
-another server that is asked as soon as it listens, while it makes itself ready. Processor time of the first answer,
-which others on the machine do not add to, has a line of its own.
+started for each page, and asked for it once it has made itself ready (pages/readiness.py), when it has used no
+processor time for a while: `first`. The control is the second answer, and `renewed` is the one after the archive has
+added alerts. `cold` is the answer of another server that is asked as soon as it listens, while it makes itself ready.
+Processor time, which others on the machine do not add to, has lines of its own.
 
 Then readers follow the live page at once while alerts come, ten a second. Latency is from before an alert is sent until
 a reader has its row. The control of the server's memory is what it takes without a reader.
@@ -259,14 +258,15 @@ def _time_of(lake: AnyPath, alert: str) -> int:
 def measure(settings: Settings, name: str, path: str, turns: int) -> bool:
     """A page's answers, of two servers each; returns whether goals were met."""
     answers: dict[str, list[float]] = {"cold": [], "first": [], "second": [], "renewed": []}
-    worked: list[float] = []
+    worked: dict[str, list[float]] = {kind: [] for kind in answers}
     memory: list[float] = []
     rest: list[float] = []
 
     def ask(server: Server, kind: str) -> None:
-        began = time.perf_counter()
+        began, before = time.perf_counter(), server.processor
         answer = server.client.get(path)
         answers[kind].append(time.perf_counter() - began)
+        worked[kind].append(server.processor - before)
         assert answer.is_success, f"{path}: {answer.status_code}\n{answer.text[:2000]}"
 
     for _ in range(turns):
@@ -275,9 +275,7 @@ def measure(settings: Settings, name: str, path: str, turns: int) -> bool:
         with serving(settings) as server:
             server.await_rest()
             rest.append(server.memory / 1e6)
-            before = server.processor
             ask(server, "first")
-            worked.append(server.processor - before)
             ask(server, "second")
             _archive(settings)
             ask(server, "renewed")
@@ -286,7 +284,8 @@ def measure(settings: Settings, name: str, path: str, turns: int) -> bool:
     met = emit(f"pages_{name}_first", "s", answers["first"], "the second answer", second, goal=None, at_most=_FIRST)
     met &= emit(f"pages_{name}_renewed", "s", answers["renewed"], "the second", second, goal=None, at_most=_FIRST)
     emit(f"pages_{name}_cold", "s", answers["cold"], "the second answer", second, goal=None)
-    emit(f"pages_{name}_processor", "s", worked, "the first answer", answers["first"], goal=None)
+    for kind in ("first", "renewed"):
+        emit(f"pages_{name}_{kind}_processor", "s", worked[kind], f"the {kind} answer", answers[kind], goal=None)
     limit = _MEMORY / 1e6
     return emit(f"pages_{name}_memory", "MB", memory, "at rest", rest, goal=None, at_most=limit) and met
 
@@ -294,8 +293,9 @@ def measure(settings: Settings, name: str, path: str, turns: int) -> bool:
 def _archive(settings: Settings) -> None:
     """Add a file of alerts of the last day, as an archive does that brings some again."""
     known = scanning.rows(settings.lake, ALERTS)
-    last = known.filter(pl.col("arrival_date") == known.select(pl.col("arrival_date").max()).collect().item())
-    written = last.head(100).collect().select(list(ALERTS.columns)).to_arrow(compat_level=pl.CompatLevel.oldest())
+    newest = pl.lit(known.select(pl.col("arrival_date").max()).collect().item())
+    last = known.filter(pl.col("arrival_date") == newest, pl.col("event_time").dt.date() == newest).head(100).collect()
+    written = last.select(list(ALERTS.columns)).to_arrow(compat_level=pl.CompatLevel.oldest())
     delta.add(settings.lake, ALERTS, written.cast(ALERTS.arrow), "bench-archive", time.time_ns())
 
 
@@ -351,6 +351,7 @@ async def _all(settings: Settings, server: Server, readers: int) -> list[float]:
 def follow(settings: Settings, readers: int) -> bool:
     """Measure the live page; returns whether goals were met."""
     with serving(settings) as server:
+        server.await_rest()
         before = server.memory / 1e6
         alone = asyncio.run(_all(settings, server, 1))
         latencies = asyncio.run(_all(settings, server, readers))
