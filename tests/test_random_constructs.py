@@ -40,6 +40,7 @@ OF_RUNS = {
         "other settings",
         "approvals",
         "control approve",
+        "control decline",
     ),
     *("priming", "priming with a table", "a shuffle key that is made", "a shuffle key that is made, with a table"),
 }

@@ -157,7 +157,7 @@ class _Section:
         for record in self._now(self.outcome.late, "arrival_time", step):
             of_event[record["event_id"]].append("late")
         for record in self._now(self.outcome.rule_status, "emitted_at", step):
-            if record["status"] in ("REJECTED", "PROPOSED", "FAILED"):
+            if record["status"] in ("REJECTED", "PROPOSED", "DECLINED", "FAILED"):
                 reasons = "; ".join(reason.splitlines()[0] for reason in record["reasons"])
                 of_event[None].append(f"{record['status']} `{record['rule_id']}`: {_escaped(reasons)}")
         if of_event and not happened:

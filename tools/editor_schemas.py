@@ -6,7 +6,7 @@ How it works: a rule is as `nightjar.rules.written_schema` has it, which the pag
 from nightjar.cases.case_files import CASE_KEYS
 from nightjar.cases.model import KEYS
 from nightjar.configuration.settings import Settings
-from nightjar.rules.approval import APPROVE
+from nightjar.rules.approval import APPROVE, DECLINE
 from nightjar.rules.publishing import CONTROLS
 from nightjar.rules.written_schema import Schema, rule_parts
 
@@ -43,7 +43,7 @@ def case_file() -> Schema:
     time: Schema = {"type": ["string", "number"], "description": "ISO 8601, epoch milliseconds, or an offset: 5m."}
     control: Schema = {
         "type": "object",
-        "properties": {"control": {"enum": sorted((*CONTROLS, APPROVE))}, "rule": {"type": "string"}},
+        "properties": {"control": {"enum": sorted((*CONTROLS, APPROVE, DECLINE))}, "rule": {"type": "string"}},
     }
     message: Schema = {
         "if": {"type": "object", "required": ["id"]},

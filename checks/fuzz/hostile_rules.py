@@ -248,7 +248,9 @@ class HostileRules:
     def _control(self, rule: dict[str, Any]) -> None:
         own = dict(rule)
         rule.clear()
-        rule["control"] = self._one(("pause", "resume", "retire", "shadow", "approve", "activate", "Pause", *_VALUES))
+        rule["control"] = self._one(
+            ("pause", "resume", "retire", "shadow", "approve", "decline", "activate", "Pause", *_VALUES)
+        )
         rule["rule"] = self._one(("base", own["id"], *_IDS, *_VALUES))
         if self._rng.random() < 0.5:
             rule[self._one(("effective", "rule_version", "version", "x"))] = self._one((*_INSTANTS, *_VALUES))

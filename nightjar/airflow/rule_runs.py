@@ -35,7 +35,7 @@ from nightjar.rules.publishing import Answer, judge
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.thresholds import threshold_of
-from nightjar.rules.versions import RuleVersion
+from nightjar.rules.versions import latest
 
 # The job answers within a second, and adds a shuffle key within a minute or two.
 ANSWER_SECONDS = 300.0
@@ -225,13 +225,13 @@ def publish(request: RuleRequest, people: People, log: Callable[[str], object]) 
     messages, waiting = [], []
     for draft in drafts:
         rule = parse_rule(draft | {"author": people.author, "reason": people.reason}, streams)
-        versions: tuple[RuleVersion, ...] = book.of_rule(rule.id)
-        if not rule_topics.unchanged(book, rule):
+        last = latest(book.of_rule(rule.id))
+        if last is None or last.rule != rule:
             messages.append(rule_message(rule))
-        elif versions[-1].is_proposed:
-            waiting.append((rule.id, versions[-1].version))
+        elif last.is_proposed:
+            waiting.append((rule.id, last.version))
         else:
-            log(f"{rule.id} is published already: it is version {versions[-1].version}")
+            log(f"{rule.id} is published already: it is version {last.version}")
     states = {draft["id"]: parse_rule(draft, streams).state for draft in drafts}
     with rule_topics.AnswerReader(settings) as answers:
         rule_topics.send(settings, messages)

@@ -34,6 +34,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
         "reasons",
         "approver",
         "approval_reason",
+        "declined_by",
+        "decline_reason",
         "emitted_at",
     ),
 }

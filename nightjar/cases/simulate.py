@@ -126,7 +126,7 @@ class _Host:
             return
         self.book.add(newest, at, running=[self.book.shuffle_key_of(newest.rule)])
         for version, by in overtaken(self.book.of_rule(newest.rule.id)):
-            if by.by == newest.version and newest.approval is None:
+            if by.by == newest.version and newest.approval is None and newest.decline is None:
                 self.report(overtaken_status(version, by), at)
         if newest.is_proposed:
             return

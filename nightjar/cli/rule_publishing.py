@@ -31,6 +31,7 @@ def publish_rules(
     """Publish the rules that are new or changed, and report each. dry_run: show their changes, and send nothing."""
     from nightjar.cli.rule_files import show_changes
     from nightjar.operations.rule_publishing import in_force, publishing
+    from nightjar.rules.versions import latest
     from nightjar.terminal.console import counted
 
     book, _ = context.published
@@ -38,9 +39,10 @@ def publish_rules(
     for rule in sorted(found, key=lambda rule: rule.names_others):  # each after those that it names
         message = publishing(book, rule, author, reason)
         if message is None:
-            newest = book.of_rule(rule.id)[-1]
-            waits = ", which waits for approval" if newest.is_proposed else ""
-            context.console.print(f"{rule.id}  unchanged: it is version {newest.version}{waits}", soft_wrap=True)
+            last = latest(book.of_rule(rule.id))
+            if last is not None:
+                waits = ", which waits for approval" if last.is_proposed else ""
+                context.console.print(f"{rule.id}  unchanged: it is version {last.version}{waits}", soft_wrap=True)
             continue
         messages.append(message)
         if dry_run:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nightjar.contracts.json_text import ascii_json
-from nightjar.rules.approval import APPROVE
+from nightjar.rules.approval import APPROVE, DECLINE
 from nightjar.rules.model import Rule, State, rule_to_mapping
 from nightjar.rules.publishing import CONTROLS, Answer
 
@@ -32,6 +32,11 @@ def approval_message(rule_id: str, version: int, author: str, reason: str) -> di
     return {"control": APPROVE, "rule": rule_id, "version": version, "author": author, "reason": reason}
 
 
+def decline_message(rule_id: str, version: int, author: str, reason: str) -> dict[str, Any]:
+    """The message that declines a proposed version. author: who declines."""
+    return {"control": DECLINE, "rule": rule_id, "version": version, "author": author, "reason": reason}
+
+
 def rule_of(message: Message) -> str:
     """The id of the rule that a message is about."""
     return str(message["rule" if "control" in message else "id"])
@@ -42,6 +47,8 @@ def settled_by(message: Message, approved: State | None = None) -> tuple[Answer,
 
     approved: the state of the version that the message approves.
     """
+    if message.get("control") == DECLINE:
+        return (Answer.REJECTED, Answer.DECLINED)
     if approved is None:
         state = CONTROLS[message["control"]] if "control" in message else State(message["state"])
     else:

@@ -18,7 +18,7 @@ from nightjar.rules.publishing import Answer, Status
 from nightjar.rules.rulebook import Answered, Record, RuleBook, ShuffleKey
 from nightjar.rules.timestamps import iso_text, parse_timestamp
 from nightjar.rules.types import Kind
-from nightjar.rules.versions import Approval, Primed, Superseded
+from nightjar.rules.versions import Approval, Decline, Primed, Superseded
 
 
 def _is_answer(written: Mapping[str, Any], row: Row) -> bool:
@@ -37,8 +37,9 @@ RULE_STATUS = RecordType(
     "The answer to a rule message, or a failure of a running rule.",
     {
         "status": Member(
-            "ACCEPTED or REJECTED: of a message; PROPOSED: of one whose version waits for approval; ACTIVE: the rule "
-            "is evaluated; SUPERSEDED: a later version has taken its place, or came before this one was approved; "
+            "ACCEPTED or REJECTED: of a message; PROPOSED: of one whose version waits for approval; DECLINED: of one "
+            "that declines such a version; ACTIVE: the rule is evaluated; SUPERSEDED: a later version "
+            "has taken its place, or came before this one was approved; "
             "RETIRED: the rule has ended with this version; FAILED: a measure of it, at an event",
             schema={"enum": [answer.value for answer in Answer]},
         ),
@@ -60,6 +61,8 @@ RULE_STATUS = RecordType(
         "route": Member("the field by whose value the rule's events are assigned to buckets", optional=True),
         "approver": Member("who approved the version; its author and reason are in the rule", optional=True),
         "approval_reason": Member("the reason for the approval", optional=True),
+        "declined_by": Member("of DECLINED: who declined the version", optional=True),
+        "decline_reason": Member("of DECLINED: why", optional=True),
         "superseded_by": Member(
             "of SUPERSEDED: the version that has taken its place", Kind.INT64, {"minimum": 1}, optional=True
         ),
@@ -91,7 +94,7 @@ def encoded(value: Mapping[str, Any]) -> bytes:
 
 
 def status_record(status: Status) -> Row:
-    """The members that every answer has, and the approval if there is one."""
+    """The members that every answer has, and who approved or declined the version, if somebody did."""
     found = {
         "status": status.answer.value,
         "rule_id": status.rule_id,
@@ -101,6 +104,8 @@ def status_record(status: Status) -> Row:
     }
     if status.approval is not None:
         found |= {"approver": status.approval.author, "approval_reason": status.approval.reason}
+    if status.decline is not None:
+        found |= {"declined_by": status.decline.author, "decline_reason": status.decline.reason}
     if status.primed is not None:
         found |= {"history_since": iso_text(status.primed.since)}
         found |= {"priming": status.primed.name} if status.primed.name else {}
@@ -155,6 +160,10 @@ def read_answer(value: bytes) -> Answered | None:
             return Answered(answer, message, None, None, None)
         if not _is_version(rule_id, version):
             return None
+        if answer is Answer.DECLINED:
+            decline = Decline(written["declined_by"], written["decline_reason"])
+            is_text = isinstance(decline.author, str) and isinstance(decline.reason, str)
+            return Answered(answer, message, rule_id, version, None, decline=decline) if is_text else None
         if "rule" not in written:
             return Answered(answer, message, rule_id, version, effective)
         json.dumps(written, ensure_ascii=False).encode()  # half a surrogate pair, which JSON can spell

@@ -18,6 +18,7 @@ from nightjar.rules.model import Rule, State
 from nightjar.rules.publishing import Answer, judge
 from nightjar.rules.rulebook import Record, RuleBook
 from nightjar.rules.streams import Stream
+from nightjar.rules.versions import latest
 
 _DELIVERY_SECONDS = 30
 
@@ -75,8 +76,8 @@ def send(settings: Settings, messages: Iterable[Mapping[str, Any]], arrival: int
 
 def unchanged(book: RuleBook, rule: Rule) -> bool:
     """Whether publishing the rule would change nothing."""
-    versions = book.of_rule(rule.id)
-    return bool(versions) and versions[-1].rule == rule
+    last = latest(book.of_rule(rule.id))
+    return last is not None and last.rule == rule
 
 
 class AnswerReader:
@@ -95,7 +96,8 @@ class AnswerReader:
     def until_settled(
         self, messages: Iterable[Mapping[str, Any]], seconds: float, approved: State | None = None
     ) -> Iterator[ShownStatus]:
-        """The answers to the messages sent since, until each is settled: REJECTED, PROPOSED, or ACTIVE.
+        """The answers to the messages sent since, until each is settled: REJECTED, PROPOSED, DECLINED, or
+        ACTIVE.
 
         For a paused or retired rule, which never becomes ACTIVE, ACCEPTED is final. approved: the state of the version
         that the messages approve.

@@ -9,7 +9,7 @@ from nightjar.rules.model import Rule, State, rule_to_mapping
 from nightjar.rules.publishing import Answer
 from nightjar.rules.rulebook import RuleBook, effective_text
 from nightjar.rules.timestamps import iso_text
-from nightjar.rules.versions import RuleVersion
+from nightjar.rules.versions import RuleVersion, latest
 from nightjar.terminal.console import counted
 
 
@@ -27,7 +27,7 @@ class Waiting(NamedTuple):
 def waiting(book: RuleBook) -> list[Waiting]:
     """The versions that can be approved, those that have waited longest first."""
     newest = [book.of_rule(rule_id)[-1] for rule_id in book.rule_ids]
-    found = [version for version in newest if version.is_proposed]
+    found = [version for version in newest if version.waits_for_approval]
     found.sort(key=lambda version: book.published[version.rule.id, version.version])
     return [
         Waiting(
@@ -53,15 +53,15 @@ def _effect(book: RuleBook, version: RuleVersion) -> str:
 
 
 def changed_rules(book: RuleBook, rules: Sequence[Rule]) -> list[tuple[RuleVersion | None, Rule]]:
-    """The rules that are not like the newest published version, each after that version."""
-    newest = [(next(reversed(book.of_rule(rule.id)), None), rule) for rule in rules]
+    """The rules that are not like the version that publishing them again would repeat, each after that version."""
+    newest = [(latest(book.of_rule(rule.id)), rule) for rule in rules]
     return [(version, rule) for version, rule in newest if version is None or version.rule != rule]
 
 
 def missing_rules(book: RuleBook, rules: Sequence[Rule]) -> list[RuleVersion]:
     """The newest versions of rules that are published, not retired, and not among these."""
     named = {rule.id for rule in rules}
-    newest = [book.of_rule(rule_id)[-1] for rule_id in book.rule_ids]
+    newest = [version for rule_id in book.rule_ids if (version := latest(book.of_rule(rule_id))) is not None]
     return [each for each in newest if each.rule.id not in named and each.rule.state is not State.RETIRED]
 
 
@@ -74,11 +74,12 @@ def listed(book: RuleBook, unanswered: set[tuple[str, int]], *, every: bool) -> 
 
 
 def _current(book: RuleBook) -> Iterable[RuleVersion]:
-    """Of each rule the last version in force, then the newest if it is proposed."""
+    """Of each rule the last version in force, then the newest if it waits for approval, or is all there is."""
     for rule_id in book.rule_ids:
         versions = book.of_rule(rule_id)
-        yield from [version for version in versions if not version.is_proposed][-1:]
-        yield from [version for version in versions[-1:] if version.is_proposed]
+        in_force = [version for version in versions if not version.is_proposed][-1:]
+        yield from in_force
+        yield from [version for version in versions[-1:] if version.waits_for_approval or not in_force]
 
 
 def _status(book: RuleBook, version: RuleVersion) -> Answer:
@@ -86,6 +87,8 @@ def _status(book: RuleBook, version: RuleVersion) -> Answer:
     name = version.rule.id, version.version
     if name in book.superseded:
         return Answer.SUPERSEDED
+    if version.decline is not None:
+        return Answer.DECLINED
     if version.is_proposed:
         return Answer.PROPOSED
     if name in book.retired:
@@ -97,7 +100,10 @@ def _row(book: RuleBook, version: RuleVersion, unanswered: set[tuple[str, int]])
     name = version.rule.id, version.version
     approval, effective = version.approval, effective_text(version)
     superseded = book.superseded.get(name)
-    if version.is_proposed:
+    decline = version.decline
+    if decline is not None:
+        applies_from = "never: declined"
+    elif version.is_proposed:
         waits = book.of_rule(version.rule.id)[-1] is version
         applies_from = "waiting for approval" if waits else "never: overtaken before it was approved"
     elif name in unanswered:
@@ -122,6 +128,9 @@ def _row(book: RuleBook, version: RuleVersion, unanswered: set[tuple[str, int]])
         "approved": None if approval is None else iso_text(book.answered[name]),
         "approver": None if approval is None else approval.author,
         "approval_reason": None if approval is None else approval.reason,
+        "declined": None if decline is None else iso_text(book.declined[name]),
+        "declined_by": None if decline is None else decline.author,
+        "decline_reason": None if decline is None else decline.reason,
         "rule": rule_to_mapping(version.rule),
         "applies_from": applies_from,
     }

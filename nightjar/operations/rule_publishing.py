@@ -1,11 +1,11 @@
-"""Prepares rule messages for sending, and sends them: what `nightjar rules` publishes, controls and approves."""
+"""Prepares rule messages for sending, and sends them: what `nightjar rules` publishes, controls and decides on."""
 
 import getpass
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nightjar.configuration.settings import Settings
-from nightjar.contracts.rule_messages import approval_message, control_message, rule_message
+from nightjar.contracts.rule_messages import approval_message, control_message, decline_message, rule_message
 from nightjar.contracts.rule_status import ShownStatus
 from nightjar.kafka import rule_topics
 from nightjar.rules.errors import NightjarError
@@ -85,6 +85,22 @@ def approving(
     made, status = judge(book, message, 0, book.streams, approvals=settings.approvals)
     if made is None:
         raise NightjarError("\n".join(status.reasons), where=f"approve {rule_id}")
+    return PreparedMessage(message, made)
+
+
+def declining(
+    settings: Settings, book: RuleBook, rule_id: str, version: int, *, author: str | None, reason: str
+) -> PreparedMessage:
+    """The message that declines a version that waits for approval.
+
+    Raises:
+        NightjarError: the job would reject it.
+    """
+    who = _provenance(author, None).get("author", "")
+    message = decline_message(rule_id, version, who, reason)
+    made, status = judge(book, message, 0, book.streams, approvals=settings.approvals)
+    if made is None:
+        raise NightjarError("\n".join(status.reasons), where=f"decline {rule_id}")
     return PreparedMessage(message, made)
 
 

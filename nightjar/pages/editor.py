@@ -258,7 +258,7 @@ def findings(text: str, rules: RuleReader, lake: LakeReader) -> Findings:
                 rule,
                 before,
                 changed_lines(before, rule, "as written here"),
-                versions[-1] if versions and versions[-1].is_proposed else None,
+                versions[-1] if versions and versions[-1].waits_for_approval else None,
             )
         )
     return Findings(warnings=Note.of(text, checked.warnings), costs=checked.costs, changes=changes, known=known)

@@ -1,7 +1,8 @@
-"""The pages of rules: what is published, by whom and why, what waits for approval, and the form that approves it.
+"""The pages of rules: what is published, by whom and why, what waits for approval, and the form that approves or
+declines it.
 
-What it does not do: decide who may approve what. That is `operations.rule_publishing.approving`, as for `nightjar rules
-approve`, with the user of the request as the one who approves.
+What it does not do: decide who may approve what. That is `operations.rule_publishing`, as for `nightjar rules approve`
+and `decline`, with the user of the request as the one who does it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def add_rules(
     guard: Any,
     actor: Any,
 ) -> None:
-    """Add the pages, and the address that takes their form."""
+    """Add the pages, and the addresses that take their form."""
 
     @app.get("/rules", dependencies=[guard])
     def every_rule(request: Request, acting: Acting = actor) -> HTMLResponse:
@@ -113,7 +114,7 @@ def add_rules(
             versions=listing[::-1],
             labelled=labelled,
             labelled_days=PRECISION_DAYS,
-            proposal=_proposal(rules(), book, versions[-1], acting) if versions[-1].is_proposed else None,
+            proposal=_proposal(rules(), book, versions[-1], acting) if versions[-1].waits_for_approval else None,
             sent=sent,
             became=None if sent is None else next((row for row in rows if row["rule_version"] == sent), None),
             acting=acting,
@@ -123,16 +124,26 @@ def add_rules(
 
     @app.post("/rules/{rule_id}/approve", dependencies=[guard])
     async def approve(request: Request, rule_id: str, acting: Acting = actor) -> Response:
+        return await decided(request, rule_id, acting, rules().approve)
+
+    @app.post("/rules/{rule_id}/decline", dependencies=[guard])
+    async def decline(request: Request, rule_id: str, acting: Acting = actor) -> Response:
+        return await decided(request, rule_id, acting, rules().decline)
+
+    async def decided(
+        request: Request, rule_id: str, acting: Acting, decide: Callable[[str, int, str, str], None]
+    ) -> Response:
         who, form = await acted(request, acting)
         number, reason = version_of(form, "version"), reason_of(form, MAX_REASON)
         if number is None:
             where, remedy = repr(form.get("version", "")[:20]), "Open the page of the rule again"
             raise SettingsError("is no version", where=where, remedy=remedy)
-        await run_in_threadpool(lambda: rules().approve(rule_id, number, who, reason))
+        await run_in_threadpool(lambda: decide(rule_id, number, who, reason))
         there = f"../{quote(rule_id, safe='')}?sent={number}"
         return see_other(there)
 
     @app.get("/rules/{rule_id}/approve", dependencies=[guard])
+    @app.get("/rules/{rule_id}/decline", dependencies=[guard])
     def back(rule_id: str) -> RedirectResponse:
         """Where a login leads whose session had ended before the form was sent."""
         return see_other(f"../{quote(rule_id, safe='')}")

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import rule_topics
-from nightjar.operations.rule_publishing import Message, approving, judged, publishing
+from nightjar.operations.rule_publishing import Message, approving, declining, judged, publishing
 from nightjar.pages.readings import Reading
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.model import Rule
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import Stream
+from nightjar.rules.versions import latest
 
 # The rules, and the versions that the job has yet to answer; see `rule_topics.expected_book`.
 Book = tuple[RuleBook, set[tuple[str, int]]]
@@ -68,14 +69,14 @@ class RuleReader:
             KafkaError: Kafka cannot be reached.
         """
         book, _ = self.book(fresh=True)
-        if (newest := newest_version(book, rule.id)) != seen:
+        if newest_version(book, rule.id) != seen:
             return None
         message = publishing(book, rule, who, reason)
         prepared = None if message is None else judged(self.settings, book, message, f"publish {rule.id}")
         if prepared is None:
-            raise NightjarError(
-                f"it is as version {newest} has it", where=f"publish {rule.id}", remedy="Change it first"
-            )
+            last = latest(book.of_rule(rule.id))
+            like = seen if last is None else last.version
+            raise NightjarError(f"it is as version {like} has it", where=f"publish {rule.id}", remedy="Change it first")
         self._sent(prepared.message)
         return prepared.made.version
 
@@ -88,6 +89,16 @@ class RuleReader:
         """
         book, _ = self.book(fresh=True)
         self._sent(approving(self.settings, book, rule_id, version, author=who, reason=reason).message)
+
+    def decline(self, rule_id: str, version: int, who: str, reason: str) -> None:
+        """Decline a version that waits.
+
+        Raises:
+            NightjarError: see `declining`.
+            KafkaError: Kafka cannot be reached.
+        """
+        book, _ = self.book(fresh=True)
+        self._sent(declining(self.settings, book, rule_id, version, author=who, reason=reason).message)
 
     def _sent(self, message: Message) -> None:
         self._send([message])

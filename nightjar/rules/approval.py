@@ -1,8 +1,10 @@
-"""Four eyes: which messages approve a version that was proposed, and who may send them.
+"""Four eyes: which messages approve or decline a version that was proposed, and who may send them.
 
 How it works: where approvals are asked for, a message on `rules` makes a version that is only proposed. It takes effect
 when a second person approves it: {"control": "approve", "rule": "card-velocity", "version": 3, "author": "bob",
-"reason": "..."}. Only the newest version of a rule can be approved, so that versions take effect in their order.
+"reason": "..."}. Only the newest version of a rule can be approved, so that versions take effect in their order. With
+"decline" in the place of "approve" the version is declined: nobody can approve it any more. Anybody may do that, also
+its author, since it changes nothing that is in force.
 
 Known limitation: a name is what the message claims. Names are compared without regard to case, to spaces at the ends or
 doubled, and to compatibility forms of characters; letters of other alphabets that look alike are different names.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nightjar.rules.errors import Problem, RuleError, printable, shortened
@@ -19,9 +22,11 @@ from nightjar.rules.model import MAX_AUTHOR, MAX_REASON, PROVENANCE, Rule, parse
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import after, microseconds
-from nightjar.rules.versions import NOT_YET, Approval, Published, RuleVersion
+from nightjar.rules.versions import NOT_YET, Approval, Decline, Published, RuleVersion
 
 APPROVE = "approve"
+DECLINE = "decline"
+_NOUNS = {APPROVE: "an approval", DECLINE: "a decline"}
 _KEYS = ("control", "rule", "version", *PROVENANCE)
 _LONGEST = {"author": MAX_AUTHOR, "reason": MAX_REASON}
 
@@ -64,14 +69,7 @@ def approved(
     Raises:
         RuleError: the approval is not valid; it has everything that is wrong.
     """
-    if unknown := [key for key in written if key not in _KEYS]:
-        raise RuleError([Problem(str(unknown[0]), "", "is not a key of an approval", f"Keys are {', '.join(_KEYS)}")])
-    versions = known.of_rule(str(written.get("rule")))
-    if not versions:
-        remedy = did_you_mean(str(written.get("rule")), list(known.rule_ids), "Rules are")
-        raise RuleError([Problem("rule", repr(written.get("rule")), "is not a published rule", remedy)])
-    found, problems = _version(written.get("version"), versions)
-    author, reason = (_line(written.get(key), key, problems) for key in PROVENANCE)
+    found, author, reason, problems = _decided(known, written, APPROVE)
     if found is not None and author and same_person(author, found.rule.author or ""):
         remedy = "Ask somebody else to approve it"
         what = f"{author} is the author of version {found.version}, and nobody approves a version of their own"
@@ -84,6 +82,18 @@ def approved(
     if found.rule.effective is not None:
         effective = max(effective, microseconds(found.rule.effective))
     return RuleVersion(found.rule, found.version, effective, approval=Approval(author, reason))
+
+
+def declined(known: Published, written: Mapping[str, Any]) -> RuleVersion:
+    """The version that a message declines, with who did it and why.
+
+    Raises:
+        RuleError: the message is not valid; it has everything that is wrong.
+    """
+    found, author, reason, problems = _decided(known, written, DECLINE)
+    if problems or found is None:
+        raise RuleError(problems)
+    return replace(found, decline=Decline(author, reason))
 
 
 def same_person(one: str, other: str) -> bool:
@@ -100,30 +110,57 @@ def _folded(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
-def _version(number: object, versions: tuple[RuleVersion, ...]) -> tuple[RuleVersion | None, list[Problem]]:
-    """The version to approve, or what is wrong with the number."""
+def _decided(
+    known: Published, written: Mapping[str, Any], control: str
+) -> tuple[RuleVersion | None, str, str, list[Problem]]:
+    """The version that a message approves or declines, the author and reason of the message, and what is wrong with
+    these.
+
+    Raises:
+        RuleError: it has unknown keys, or names no published rule.
+    """
+    if unknown := [key for key in written if key not in _KEYS]:
+        what, remedy = f"is not a key of {_NOUNS[control]}", f"Keys are {', '.join(_KEYS)}"
+        raise RuleError([Problem(str(unknown[0]), "", what, remedy)])
+    versions = known.of_rule(str(written.get("rule")))
+    if not versions:
+        remedy = did_you_mean(str(written.get("rule")), list(known.rule_ids), "Rules are")
+        raise RuleError([Problem("rule", repr(written.get("rule")), "is not a published rule", remedy)])
+    found, problems = _version(written.get("version"), versions, control)
+    author, reason = (_line(written.get(key), key, problems, control) for key in PROVENANCE)
+    return found, author, reason, problems
+
+
+def _version(
+    number: object, versions: tuple[RuleVersion, ...], control: str
+) -> tuple[RuleVersion | None, list[Problem]]:
+    """The version to approve or decline, or what is wrong with the number."""
     newest, rule_id = versions[-1], versions[-1].rule.id
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= newest.version:
         remedy = f"The newest version of {rule_id} is {newest.version}"
         return None, [Problem("version", shortened(repr(number), 40), "is not a version of the rule", remedy)]
     found = versions[number - 1]
-    if not found.is_proposed:
+    if not found.waits_for_approval:
         what = "took effect without an approval" if found.approval is None else f"{found.approval.author} approved it"
-        remedy = "Each version is approved once"
-        if newest.is_proposed:
+        remedy = "Each version is approved or declined once"
+        if found.decline is not None:
+            what, remedy = f"{found.decline.author} declined it", "Publish it again"
+        if newest.waits_for_approval:
             remedy = f"Version {newest.version} waits for approval"
         return None, [Problem("version", str(number), what, remedy)]
     if found is not newest:
-        remedy = f"Approve version {newest.version}" if newest.is_proposed else "Publish it again"
+        remedy = "Publish it again" if control == APPROVE else "It never takes effect"
+        if newest.waits_for_approval:
+            remedy = f"{control.capitalize()} version {newest.version}"
         return None, [Problem("version", str(number), f"version {newest.version} was published since", remedy)]
     return found, []
 
 
-def _line(text: object, key: str, problems: list[Problem]) -> str:
+def _line(text: object, key: str, problems: list[Problem], control: str) -> str:
     """The line of text under `key`; adds a problem if it is missing or invalid."""
     most = _LONGEST[key]
     if text is None or (isinstance(text, str) and not text.strip()):
-        problems.append(Problem(key, "", "is missing", "An approval names who approves, and why"))
+        problems.append(Problem(key, "", "is missing", f"Name who {control}s it, and why"))
     elif not isinstance(text, str) or not text.isprintable() or len(text) > most:
         found = printable(shortened(str(text), 60))
         problems.append(Problem(key, repr(found), "is not a line of text", f"Write at most {most} characters"))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nightjar.rules.allowing import unallowed
-from nightjar.rules.errors import Problem, RuleError
+from nightjar.rules.errors import Problem
 from nightjar.rules.named_rules import is_named, mismatch
 from nightjar.rules.names import TAG, did_you_mean
 from nightjar.rules.states import State
@@ -15,7 +15,6 @@ from nightjar.rules.states import State
 if TYPE_CHECKING:
     from nightjar.rules.measures import Measure
     from nightjar.rules.model import Rule
-    from nightjar.rules.versions import Published
 
 
 def uncounted(naming: Rule, other: Rule) -> tuple[str, str] | None:
@@ -77,22 +76,3 @@ def _unusable(naming: Rule, measure: Measure, other: Rule) -> tuple[str, str] | 
     if wrong is None and measure.is_of_scores and other.score is None:
         return "has no score", f"Give rule {other.id} a score, or count its alerts"
     return wrong
-
-
-def refuse_misnamed(rule: Rule, known: Published) -> None:
-    """Refuse a rule that names what it cannot count or silence, and one that others could no longer.
-
-    known: what has been published so far.
-
-    Raises:
-        RuleError: with what is wrong.
-    """
-    others = [known.of_rule(rule_id)[-1].rule for rule_id in known.rule_ids if rule_id != rule.id]
-    found = [*problems(rule, [*others, rule], among="published")] if rule.names_others else []
-    for naming in others if rule.state.is_evaluated else ():
-        if naming.names_others and naming.state.is_evaluated:
-            for problem in problems(naming, [rule]):
-                remedy = f"Change or retire rule {naming.id} first, whose {problem.place} names this rule"
-                found.append(Problem("id", rule.id, problem.message.partition(", which ")[2], remedy))
-    if found:
-        raise RuleError(found, where=f"rule {rule.id}")

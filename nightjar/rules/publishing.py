@@ -7,14 +7,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from nightjar.rules.approval import APPROVE, approved, proposed, waits_for
+from nightjar.rules.approval import APPROVE, DECLINE, approved, declined, proposed, waits_for
 from nightjar.rules.errors import Problem, RuleError, shortened
 from nightjar.rules.foreign import DEFAULT_FORMS, Forms, MessageError, Reading, read_message
 from nightjar.rules.model import PROVENANCE, Rule, State, parse_rule, rule_to_mapping
 from nightjar.rules.names import did_you_mean
-from nightjar.rules.over_alerts import refuse_misnamed
+from nightjar.rules.over_alerts import problems
 from nightjar.rules.streams import Stream
-from nightjar.rules.versions import Approval, Primed, Published, RuleVersion, Superseded, next_version, with_named
+from nightjar.rules.versions import (
+    Approval,
+    Decline,
+    Primed,
+    Published,
+    RuleVersion,
+    Superseded,
+    latest,
+    next_version,
+    with_named,
+)
 
 
 class Answer(StrEnum):
@@ -22,6 +32,7 @@ class Answer(StrEnum):
 
     ACCEPTED = "ACCEPTED"
     PROPOSED = "PROPOSED"
+    DECLINED = "DECLINED"
     REJECTED = "REJECTED"
     ACTIVE = "ACTIVE"
     SUPERSEDED = "SUPERSEDED"
@@ -41,6 +52,8 @@ class Status:
     reasons: tuple[str, ...] = ()
     approval: Approval | None = None
     """Of a version that a second person approved."""
+    decline: Decline | None = None
+    """Of a proposed version that somebody declined (DECLINED)."""
     superseded: Superseded | None = None
     """Which version took over, and when (SUPERSEDED)."""
     primed: Primed | None = None
@@ -74,7 +87,7 @@ def judge(
     raised for a bad message: it is REJECTED with the reasons.
 
     approvals: with 1 a version is only PROPOSED. An approval (see `nightjar.rules.approval`) makes it the ACCEPTED
-    version, also when approvals are no longer required.
+    version, also when approvals are no longer required; a decline makes it the DECLINED one, which never applies.
     """
     rule_id: str | None = None
     reading = Reading({})
@@ -86,12 +99,16 @@ def judge(
         if written.get("control") == APPROVE:
             made = approved(known, written, arrival, streams, activation_delay)
             return made, _status(made, reading.notes)
+        if written.get("control") == DECLINE:
+            made = declined(known, written)
+            return made, _status(made, reading.notes)
         rule = _rule(known, written, streams)
         earlier = known.of_rule(rule.id)
-        if earlier and earlier[-1].rule == rule:
-            return None, _status(earlier[-1], reading.notes)
+        last = latest(earlier)
+        if last is not None and last.rule == rule:
+            return None, _status(last, reading.notes)
         if "control" not in written:
-            refuse_misnamed(rule, known)
+            _refuse_misnamed(rule, known)
         made = with_named(next_version(earlier, rule, arrival, activation_delay), known)
         if approvals:
             made = proposed(made)
@@ -112,6 +129,9 @@ def overtaken_status(version: RuleVersion, by: Superseded) -> Status:
 def _status(version: RuleVersion, notes: tuple[str, ...]) -> Status:
     """The answer to a message that made a version, or that repeats it."""
     rule_id, number = version.key
+    if (decline := version.decline) is not None:
+        why = f"{decline.author} declined it: {decline.reason}"
+        return Status(Answer.DECLINED, rule_id, number, reasons=(*notes, why), decline=decline)
     if version.is_proposed:
         return Status(Answer.PROPOSED, rule_id, number, reasons=(*notes, waits_for(version)))
     return Status(Answer.ACCEPTED, rule_id, number, version.effective, notes, version.approval)
@@ -126,16 +146,36 @@ def _rule(known: Published, written: Mapping[str, Any], streams: Mapping[str, St
     try:
         return parse_rule(written, streams)
     except RuleError:
-        earlier = known.of_rule(str(written.get("id")))
-        if not earlier or (again := parse_rule(written, streams, accepted=True)) != earlier[-1].rule:
+        last = latest(known.of_rule(str(written.get("id"))))
+        if last is None or (again := parse_rule(written, streams, accepted=True)) != last.rule:
             raise
         return again
+
+
+def _refuse_misnamed(rule: Rule, known: Published) -> None:
+    """Refuse a rule that names what it cannot count or silence, and one that others could no longer.
+
+    known: what has been published so far.
+
+    Raises:
+        RuleError: with what is wrong.
+    """
+    newest = [latest(known.of_rule(rule_id)) for rule_id in known.rule_ids if rule_id != rule.id]
+    others = [version.rule for version in newest if version is not None]
+    found = [*problems(rule, [*others, rule], among="published")] if rule.names_others else []
+    for naming in others if rule.state.is_evaluated else ():
+        if naming.names_others and naming.state.is_evaluated:
+            for problem in problems(naming, [rule]):
+                remedy = f"Change or retire rule {naming.id} first, whose {problem.place} names this rule"
+                found.append(Problem("id", rule.id, problem.message.partition(", which ")[2], remedy))
+    if found:
+        raise RuleError(found, where=f"rule {rule.id}")
 
 
 def _controlled(known: Published, written: Mapping[str, Any]) -> dict[str, Any]:
     control, rule_id = written.get("control"), written.get("rule")
     if not isinstance(control, str) or control not in CONTROLS:
-        remedy = did_you_mean(str(control), (*CONTROLS, APPROVE), "Controls are")
+        remedy = did_you_mean(str(control), (*CONTROLS, APPROVE, DECLINE), "Controls are")
         raise _refusal("control", repr(control), "is not a control", remedy)
     if unknown := [key for key in written if key not in _CONTROL_KEYS]:
         remedy = f"Keys are {', '.join(_CONTROL_KEYS)}"

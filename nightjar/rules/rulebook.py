@@ -7,7 +7,7 @@ release. An event is sent to one bucket per shuffle key; a rule is evaluated whe
 events. Entity fields are shuffle keys from the start. A rule whose group-by holds no shuffle key is accepted without an
 effective time; once the job runs with a new shuffle key, an ACTIVE answer gives that time. A PROPOSED answer has a
 version that waits for approval: it has its number, and belongs to the rules in force once the answer to its approval
-ACCEPTED it.
+ACCEPTED it. A DECLINED answer ends the wait: the version stays what it is, out of force.
 
 What it does not do: read Kafka or its records (contracts.rule_status), or decide anything.
 """
@@ -24,7 +24,17 @@ from nightjar.rules.retention import waits_for
 from nightjar.rules.states import State
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
-from nightjar.rules.versions import NOT_YET, Approval, Primed, RuleSet, RuleVersion, Superseded, overtaken, superseded
+from nightjar.rules.versions import (
+    NOT_YET,
+    Approval,
+    Decline,
+    Primed,
+    RuleSet,
+    RuleVersion,
+    Superseded,
+    overtaken,
+    superseded,
+)
 
 WHOLE_STREAM = ""
 
@@ -62,6 +72,7 @@ class Answered:
     """`rule` and `shuffle_key`: of an ACCEPTED answer that made a version, or approved it; a PROPOSED one has no
     shuffle key."""
     approval: Approval | None = None
+    decline: Decline | None = None
     superseded: Superseded | None = None
     primed: Primed | None = None
     allowed_lateness: int | None = None
@@ -80,6 +91,8 @@ class RuleBook:
     key."""
     published: dict[tuple[str, int], int] = field(default_factory=dict)
     """(rule id, version) to the arrival (µs) of the first answer about it."""
+    declined: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(rule id, version) to the arrival (µs) of the answer that declined the version."""
     active: set[tuple[str, int]] = field(default_factory=set)
     superseded: dict[tuple[str, int], Superseded] = field(default_factory=dict)
     retired: set[tuple[str, int]] = field(default_factory=set)
@@ -179,6 +192,8 @@ class RuleBook:
             return False
         if answer.message < self.next_message:
             return False
+        if answer.decline is not None:
+            return self._take_decline(answer, answer.decline, arrival)
         if answer.rule is not None and not self._fits(answer, answer.rule):
             self.skipped += 1
             return False
@@ -197,7 +212,11 @@ class RuleBook:
         return True
 
     def add(self, version: RuleVersion, arrival: int, *, running: Iterable[ShuffleKey]) -> None:
-        """Add a version as its answer will, with its shuffle key; it waits where that is not `running`."""
+        """Add a version as its answer will, with its shuffle key; it waits where that is not `running`. One that is
+        declined takes the place of the proposal."""
+        if version.decline is not None:
+            self._decline(version, arrival)
+            return
         if version.is_proposed:
             self._propose(version, arrival)
             return
@@ -228,7 +247,7 @@ class RuleBook:
         newest = versions[-1] if versions else None
         return (
             newest is not None
-            and newest.is_proposed
+            and newest.waits_for_approval
             and answer.rule_version == newest.version
             and rule == newest.rule
             and is_approval(newest.rule, answer.approval)
@@ -237,6 +256,20 @@ class RuleBook:
     def _propose(self, version: RuleVersion, arrival: int) -> None:
         self._by_rule.setdefault(version.rule.id, []).append(version)
         self.published[version.key] = arrival
+
+    def _take_decline(self, answer: Answered, decline: Decline, arrival: int) -> bool:
+        """Take a decline; returns whether it is one of the newest version, which waits for approval."""
+        versions = self._by_rule.get(str(answer.rule_id), [])
+        if not versions or versions[-1].version != answer.rule_version or not versions[-1].waits_for_approval:
+            self.skipped += 1
+            return False
+        self.next_message = answer.message + 1
+        self._decline(replace(versions[-1], decline=decline), arrival)
+        return True
+
+    def _decline(self, version: RuleVersion, arrival: int) -> None:
+        self._by_rule[version.rule.id][version.version - 1] = version
+        self.declined[version.key] = arrival
 
     def _add(self, version: RuleVersion, key: ShuffleKey, arrival: int) -> None:
         rule = version.rule

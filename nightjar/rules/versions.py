@@ -32,6 +32,14 @@ class Approval:
 
 
 @dataclass(frozen=True)
+class Decline:
+    """Who declined a version, and why."""
+
+    author: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class RuleVersion:
     """A rule as published for the `version`th time (from 1), applying from `effective` (event time, µs UTC) on."""
 
@@ -39,9 +47,11 @@ class RuleVersion:
     version: int
     effective: int
     is_proposed: bool = False
-    """Whether it waits for approval (see `nightjar.rules.approval`), and so belongs to no RuleSet."""
+    """Whether it lacks an approval (see `nightjar.rules.approval`), and so belongs to no RuleSet."""
     approval: Approval | None = None
     """None where none was asked for."""
+    decline: Decline | None = None
+    """Of a proposed version that somebody has declined: nobody can approve it any more."""
     named: tuple[RuleVersion, ...] = ()
     """All known versions of the rules whose violations a measure over alerts may count (S23), and of the allow rules
     that may silence its alerts (S24), of each rule in the order of publication: a version means the same in whatever
@@ -51,6 +61,11 @@ class RuleVersion:
     def key(self) -> tuple[str, int]:
         """(rule id, version)."""
         return self.rule.id, self.version
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether it is proposed, and nobody has declined it."""
+        return self.is_proposed and self.decline is None
 
 
 @dataclass(frozen=True)
@@ -121,10 +136,22 @@ def superseded(version: RuleVersion, versions: Iterable[RuleVersion], at_us: int
     return Superseded(first.version, first.effective)
 
 
+def latest(versions: Sequence[RuleVersion]) -> RuleVersion | None:
+    """The version of a rule that publishing it again would repeat: the newest, or the last one in force where the
+    newest was declined (S5.9); None if there is none. versions: all of the rule, in the order of publication."""
+    if versions and versions[-1].decline is None:
+        return versions[-1]
+    return next((version for version in reversed(versions) if not version.is_proposed), None)
+
+
 def overtaken(versions: tuple[RuleVersion, ...]) -> list[tuple[RuleVersion, Superseded]]:
-    """Of a rule's versions, in the order of publication, the proposed ones that nobody can approve any more (S5.5), and
-    the version that was published next."""
-    return [(version, Superseded(later.version, None)) for version, later in pairwise(versions) if version.is_proposed]
+    """Of a rule's versions, in the order of publication, the proposed ones that nobody can approve any more because
+    another was published (S5.5), and the version that was published next."""
+    return [
+        (version, Superseded(later.version, None))
+        for version, later in pairwise(versions)
+        if version.waits_for_approval
+    ]
 
 
 def _with_named(

@@ -81,6 +81,8 @@ def answer_to(
     if made is None:
         waits = status.effective == NOT_YET  # it repeats a version that waits
         return answer_record(replace(status, effective=None) if waits else status, about)
+    if made.decline is not None:
+        return answer_record(status, about)
     if made.rule.state.is_evaluated and (problem := too_much(made)) is not None:
         return answer_record(Status(Answer.REJECTED, made.rule.id, reasons=(str(problem),)), about)
     if made.is_proposed:
@@ -418,7 +420,7 @@ class Answering:
         self._changes.append(record)
         if answer.answer in (Answer.PROPOSED, Answer.ACCEPTED):
             self._published.add(str(answer.rule_id))
-        if answer.answer is Answer.PROPOSED:
+        if answer.answer in (Answer.PROPOSED, Answer.DECLINED):
             return
         if answer.primed is not None and answer.primed.name:
             self._exports[answer.primed.name] = record.offset

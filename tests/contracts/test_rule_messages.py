@@ -9,12 +9,13 @@ import pytest
 from nightjar.contracts.rule_messages import (
     approval_message,
     control_message,
+    decline_message,
     encoded,
     rule_message,
     rule_of,
     settled_by,
 )
-from nightjar.rules.approval import APPROVE
+from nightjar.rules.approval import APPROVE, DECLINE
 from nightjar.rules.model import State, parse_rule
 from nightjar.rules.publishing import Answer
 from nightjar.rules.streams import load_streams
@@ -43,7 +44,9 @@ def test_controls_and_approvals_are_published_under_the_rules_id() -> None:
     assert control_message("pause", "busy", "now")["effective"] == "now"
     approval = approval_message("busy", 2, "bob", "seen")
     assert approval == {"control": APPROVE, "rule": "busy", "version": 2, "author": "bob", "reason": "seen"}
-    assert [rule_of(message) for message in (approval, WRITTEN)] == ["busy", "busy"]
+    decline = decline_message("busy", 2, "bob", "seen")
+    assert decline == approval | {"control": DECLINE}
+    assert [rule_of(message) for message in (approval, decline, WRITTEN)] == ["busy", "busy", "busy"]
 
 
 @pytest.mark.parametrize(
@@ -65,3 +68,8 @@ def test_acceptance_is_final_for_what_never_becomes_active(
     answers = settled_by(message, approved)
     assert (Answer.ACCEPTED in answers) == at_once
     assert {Answer.REJECTED, Answer.PROPOSED, Answer.ACTIVE} <= set(answers)
+
+
+def test_a_decline_is_settled_by_its_answer() -> None:
+    """Whatever the state of the version that it declines."""
+    assert set(settled_by(decline_message("busy", 2, "bob", "seen"))) == {Answer.REJECTED, Answer.DECLINED}

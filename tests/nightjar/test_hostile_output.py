@@ -252,6 +252,12 @@ def _approve(ground: Ground) -> list[str]:
     return ["rules", "approve", "burst", "--version", "1", "--author", "bob", "--reason", PRINTABLE]
 
 
+def _decline(ground: Ground) -> list[str]:
+    ground.given["NIGHTJAR_APPROVALS"] = "1"
+    _published(ground)
+    return ["rules", "decline", "burst", "--version", "1", "--author", PRINTABLE, "--reason", PRINTABLE]
+
+
 def _control(name: str) -> Callable[[Ground], list[str]]:
     def prepare(ground: Ground) -> list[str]:
         _published(ground)
@@ -468,6 +474,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "rules test": [Scenario(lambda ground: ["rules", "test", _rates(ground)[2], "--cases", _case(ground)[1]], 1)],
     "rules publish": [Scenario(_publish, 1, kafka=True)],
     "rules approve": [Scenario(_approve, 0, kafka=True, shown="ann[/x][conceal]b[/conceal]")],
+    "rules decline": [Scenario(_decline, 0, kafka=True, shown="burst")],
     "rules list": [Scenario(_list, 0, kafka=True, shown="ann[/x]")],
     "rules restore": [
         Scenario(lambda ground: ["rules", "restore", "--lake", str(ground.folder / NAME)], 2, shown=printable(NAME))

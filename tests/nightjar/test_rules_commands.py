@@ -189,6 +189,32 @@ def test_a_second_person_approves(own: TestTopics, file: Path) -> None:
     assert len(messages(own)) == 3
 
 
+def test_a_proposal_is_declined_and_proposed_again(own: TestTopics, file: Path) -> None:
+    """The list has who declined it, when and why; what is in force is shown without it."""
+    settings = own.settings.model_copy(update={"approvals": 1})
+    given = environment(settings) | {"NIGHTJAR_APPROVALS": "1"}
+    publish = ("rules", "publish", str(file), "--author", "ann", "--reason", "trial", "--wait")
+    decline = ("rules", "decline", "burst", "--version", "1", "--author", "bob", "--reason", "too many")
+    with answering(own, settings):
+        run(*publish, environment=given)
+        assert (
+            "burst version 1  DECLINED\n    bob declined it: too many"
+            in run(*decline, "--wait", environment=given).stdout
+        )
+        assert "bob declined it" in run(*decline, code=2, environment=given).stderr
+        assert "No version waits for approval" in run("rules", "approve", environment=given).stdout
+        shown = run("rules", "list", environment=given).stdout
+        assert "never: declined" in shown
+        assert "declined: bob" in shown
+        assert "burst version 2  PROPOSED" in run(*publish, environment=given).stdout
+    first, second = json.loads(run("rules", "list", "--json", "--all", environment=given).stdout)
+    assert (first["status"], first["declined_by"], first["decline_reason"]) == ("DECLINED", "bob", "too many")
+    assert first["published"] < first["declined"] < second["published"]
+    assert (second["status"], second["declined"]) == ("PROPOSED", None)
+    (shown,) = json.loads(run("rules", "list", "--json", environment=given).stdout)
+    assert shown["rule_version"] == 2
+
+
 def test_the_list_shows_what_overtook_a_proposal(own: TestTopics, file: Path) -> None:
     """S5.5: and whoever waits for the answer to the later one sees it too."""
     settings = own.settings.model_copy(update={"approvals": 1})

@@ -84,8 +84,9 @@ def test_every_section_has_the_keys_a_case_may_expect() -> None:
     for section, rows in outcome.as_dict().items():
         if section not in ("state", "simultaneous"):
             assert rows, section
-            # nobody approved, and no alert is beyond a cap
-            known = [key for key in KEYS[section] if key not in ("approver", "approval_reason", "overflow")]
+            # nobody approved or declined, and no alert is beyond a cap
+            decided = ("approver", "approval_reason", "declined_by", "decline_reason")
+            known = [key for key in KEYS[section] if key not in (*decided, "overflow")]
             assert all(list(row) == known for row in rows), section
 
 

@@ -52,9 +52,12 @@ def rules() -> None:
     row = common | {"rule_id": "terminal-compromised", "rule_version": 12, "state": "active", "status": "SUPERSEDED"}
     row |= {"applies_from": "2026-11-20T07:23:12Z\nuntil 2026-11-21T00:00:00Z", "author": "ann.smith", "reason": REASON}
     row |= {"published": "2026-11-20T07:23:12.000000Z", "approved": "2026-11-20T08:00:00.000000Z"}
-    row |= {"approver": "bob", "approval_reason": "three alerts a day"}
+    row |= {"approver": "bob", "approval_reason": "three alerts a day", "declined_by": None}
     waits = {"status": "PROPOSED", "applies_from": "waiting for approval", "approver": None, "approved": None}
-    result_console().print(rules_list._table([row, row | waits | {"approval_reason": None}]))
+    waits |= {"approval_reason": None}
+    declined = {"status": "DECLINED", "applies_from": "never: declined", "declined_by": "bob"}
+    declined |= {"declined": "2026-11-20T08:00:00.000000Z", "decline_reason": "a thousand alerts a day"}
+    result_console().print(rules_list._table([row, row | waits, row | waits | declined]))
 
 
 def given_up() -> None:

@@ -298,7 +298,6 @@ def test_somebody_else_approves_a_version(tmp_path: Path) -> None:
         assert "Approve" not in page
         assert "ann" in sent(pages, "", path=path, code=400, version="2", reason="mine")
         assert "waits for approval; publishing another one overtakes it" in pages.get("/rules/limit/edit")
-        assert 'href="../rules/limit/edit?version=1"' in page
         assert "when: n &gt;= 2</textarea>" in pages.get("/rules/limit/edit?version=1").replace("\n", "")
         assert "has no version 7" in pages.get("/rules/limit/edit?version=7", 404)
     with serving(ground, acting=VIEWER, approvals=1) as pages:
@@ -321,6 +320,40 @@ def test_somebody_else_approves_a_version(tmp_path: Path) -> None:
         assert "Waiting for approval" not in pages.get("/rules")
         with entered(pages) as client:
             assert client.get(path).headers["location"] == "../limit"
+
+
+def test_a_version_is_declined_with_a_reason(tmp_path: Path) -> None:
+    """By somebody else or its author; who may only look cannot, neither by the page nor without it."""
+    ground, path = small_lake(tmp_path), "/rules/limit/decline"
+    with serving(ground, acting=ANN, approvals=1) as pages:
+        form = {"act": "publish", "rule": "limit", "seen": "1", "reason": "fewer"}
+        sent(pages, TEXT.replace("n >= 2", "n >= 3"), code=303, **form)
+        page = pages.get("/rules/limit")
+        assert "Decline" in page
+        assert "<button>Approve" not in page
+    with serving(ground, acting=VIEWER, approvals=1) as pages:
+        assert "Your role may look" in sent(pages, "", VIEWER, 403, path, version="2", reason="no")
+    with serving(ground, acting=BOB, approvals=1) as pages:
+        assert 'formaction="../rules/limit/decline"' in pages.get("/rules/limit")
+        for wrong in ({"version": "x"}, {"version": "7"}, {"version": "1"}, {"reason": " "}):
+            sent(pages, "", BOB, 400, path, **{"version": "2", "reason": "no"} | wrong)
+        assert sent(pages, "", BOB, 403, path, version="2", reason="no", seal=ANN.seal)
+        assert pages.rules.sent == []
+        assert sent(pages, "", BOB, 303, path, version="2", reason=HOSTILE) == "../limit?sent=2"
+        page = pages.get("/rules/limit?sent=2")
+        assert "Version 2 is declined, and never takes effect." in page
+        assert "Version 2, declined" in page
+        assert f"by bob ({HOSTILE})" in html.unescape(page)
+        assert "<script>alert" not in page
+        assert 'id="waiting"' not in page + pages.get("/rules")
+        assert "declined it" in html.unescape(
+            sent(pages, "", BOB, 400, "/rules/limit/approve", version="2", reason="ok")
+        )
+        with entered(pages) as client:
+            assert client.get(path).headers["location"] == "../limit"
+    with serving(ground, acting=ANN, approvals=1) as pages:
+        form |= {"seen": "2", "reason": "once more"}
+        assert sent(pages, TEXT.replace("n >= 2", "n >= 3"), code=303, **form) == "rules/limit?sent=3"
 
 
 def test_a_rule_is_tried_on_the_newest_events(tmp_path: Path) -> None:

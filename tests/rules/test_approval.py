@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nightjar.contracts.rule_status import fold
 from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import RULE_STATUS
-from nightjar.rules.approval import APPROVE, same_person
+from nightjar.rules.approval import APPROVE, DECLINE, same_person
 from nightjar.rules.publishing import CONTROLS
 from nightjar.rules.rulebook import Record, RuleBook
 from nightjar.rules.streams import load_streams
@@ -32,6 +32,8 @@ RULE: dict[str, Any] = {
     "reason": "a trial",
 }
 APPROVAL = {"control": APPROVE, "rule": "large", "version": 1, "author": "bob", "reason": "looked at a week of it"}
+
+DECLINED = APPROVAL | {"control": DECLINE, "author": "eve", "reason": "too many alerts"}
 
 
 class Topics:
@@ -134,7 +136,9 @@ def test_a_version_is_approved_once() -> None:
     topics = Topics()
     topics.send(RULE)
     topics.send(APPROVAL)
-    assert "version: bob approved it. Each version is approved once" in topics.refusal(APPROVAL | {"author": "eve"})
+    assert "version: bob approved it. Each version is approved or declined once" in topics.refusal(
+        APPROVAL | {"author": "eve"}
+    )
     without = Topics(approvals=0)
     without.send(RULE)
     assert "took effect without an approval" in without.refusal(APPROVAL)
@@ -175,6 +179,105 @@ def test_a_control_is_a_version_that_needs_approval_as_well() -> None:
         (1, "amount > 100"),
         (3, "amount > 100"),
     ]
+
+
+def test_a_declined_version_is_never_approved() -> None:
+    """The answer says who declined it and why; nothing is in force, and the decline is known by its arrival."""
+    topics = Topics()
+    topics.send(RULE)
+    before = topics.book.ruleset
+    answer = topics.send(DECLINED)
+    assert (answer["status"], answer["rule_version"], answer["effective"]) == ("DECLINED", 1, None)
+    assert (answer["declined_by"], answer["decline_reason"]) == ("eve", "too many alerts")
+    assert answer["reasons"] == ["eve declined it: too many alerts"]
+    assert "version: eve declined it. Publish it again" in topics.refusal(APPROVAL)
+    assert "version: eve declined it" in topics.refusal(DECLINED)
+    assert topics.book.ruleset is before
+    assert (topics.book.declined, topics.book.answered) == ({("large", 1): SECOND}, {})
+
+
+def test_its_author_withdraws_a_version() -> None:
+    """A decline changes nothing that is in force: it needs nobody else."""
+    topics = Topics()
+    topics.send(RULE)
+    assert topics.send(DECLINED | {"author": "ann"})["status"] == "DECLINED"
+
+
+def test_a_declined_version_is_proposed_again_by_publishing_it() -> None:
+    """As a version of its own; what is in force stays published, and publishing that makes none."""
+    topics = Topics()
+    topics.send(RULE)
+    topics.send(APPROVAL)
+    stricter = RULE | {"when": "amount > 200"}
+    topics.send(stricter)
+    topics.send(DECLINED | {"version": 2})
+    repeated = topics.send(RULE)
+    assert (repeated["status"], repeated["rule_version"]) == ("ACCEPTED", 1)
+    again = topics.send(stricter)
+    assert (again["status"], again["rule_version"]) == ("PROPOSED", 3)
+    assert "eve declined it. Version 3 waits for approval" in topics.refusal(APPROVAL | {"version": 2})
+    assert topics.send(APPROVAL | {"version": 3})["status"] == "ACCEPTED"
+    assert [version.version for version in topics.book.ruleset.versions] == [1, 3]
+
+
+def test_a_version_that_was_overtaken_before_a_decline_is_proposed_again() -> None:
+    """Publishing it repeats nothing that waits or is in force."""
+    topics = Topics()
+    topics.send(RULE)
+    topics.send(RULE | {"when": "amount > 200"})
+    topics.send(DECLINED | {"version": 2})
+    again = topics.send(RULE)
+    assert (again["status"], again["rule_version"]) == ("PROPOSED", 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"author": " "}, "author: is missing. Name who declines it, and why"),
+        ({"reason": None}, "reason: is missing"),
+        ({"version": 2}, "is not a version of the rule"),
+        ({"version": None}, "is not a version of the rule"),
+        ({"rule": "larg"}, "is not a published rule. Did you mean large?"),
+        ({"effective": iso_text(0)}, "effective: is not a key of a decline"),
+    ],
+)
+def test_what_is_no_decline_declines_nothing(changes: dict[str, Any], reason: str) -> None:
+    """It is answered with the reason, and the version goes on waiting."""
+    topics = Topics()
+    topics.send(RULE)
+    assert reason in topics.refusal(DECLINED | changes)
+    assert topics.send(APPROVAL)["status"] == "ACCEPTED"
+
+
+def test_what_is_in_force_or_overtaken_cannot_be_declined() -> None:
+    """Whichever message came first counts."""
+    topics = Topics()
+    topics.send(RULE)
+    topics.send(APPROVAL)
+    assert "version: bob approved it. Each version is approved or declined once" in topics.refusal(DECLINED)
+    topics.send(RULE | {"when": "amount > 200"})
+    topics.send(RULE | {"when": "amount > 300"})
+    assert "version 3 was published since. Decline version 3" in topics.refusal(DECLINED | {"version": 2})
+    free = Topics(approvals=0)
+    free.send(RULE)
+    assert "took effect without an approval" in free.refusal(DECLINED)
+
+
+def test_a_rule_may_name_another_of_which_a_change_was_declined() -> None:
+    """It counts the version in force, and no proposal stands in the way."""
+    topics = Topics()
+    topics.send(RULE)
+    topics.send(APPROVAL)
+    topics.send(RULE | {"group_by": ["terminal_id"]})
+    points = {
+        **RULE,
+        "id": "points",
+        "when": "n > 1",
+        "measures": {"n": {"count": "*", "over": "1d", "over_alerts": ["large"]}},
+    }
+    assert "large" in topics.refusal(points)
+    topics.send(DECLINED | {"version": 2})
+    assert topics.send(points)["status"] == "PROPOSED"
 
 
 def test_publishing_a_proposal_again_makes_no_version_and_approves_none() -> None:
@@ -240,6 +343,29 @@ def test_answers_that_approve_wrongly_are_skipped() -> None:
     assert book.ruleset == topics.book.ruleset
 
 
+def test_answers_that_decline_wrongly_are_skipped() -> None:
+    """Of a version that is in force, or is none, or by nobody that has a name."""
+    topics = Topics()
+    topics.send(RULE)
+    topics.send(DECLINED)
+    proposal, decline = topics.answers
+    answer = json.loads(decline.value)
+    wrong: list[Mapping[str, Any]] = [
+        answer | {"rule_version": 2},
+        answer | {"rule_id": "other"},
+        answer | {"declined_by": 5},
+        {name: value for name, value in answer.items() if name != "decline_reason"},
+    ]
+    book = RuleBook(STREAMS)
+    fold(book, proposal)
+    for offset, forged in enumerate(wrong, 1):
+        assert fold(book, Record(offset, 0, json.dumps(forged).encode())) is None
+    assert book.skipped == len(wrong)
+    assert fold(book, Record(99, SECOND, decline.value)) is not None
+    assert (book.every, book.declined) == (topics.book.every, topics.book.declined)
+    assert fold(book, Record(100, SECOND, json.dumps(answer | {"message": "rules-0-7"}).encode())) is None
+
+
 def test_the_lake_has_both_names_and_reasons() -> None:
     """As columns of the answers, beside the rule."""
     topics = Topics()
@@ -248,6 +374,10 @@ def test_the_lake_has_both_names_and_reasons() -> None:
     row = JsonReader(RULE_STATUS).row(topics.answers[1].value)
     assert (row["approver"], row["approval_reason"]) == ("bob", "looked at a week of it")
     assert json.loads(row["rule"])["author"] == "ann"
+    topics.send(RULE | {"when": "amount > 200"})
+    topics.send(DECLINED | {"version": 2})
+    row = JsonReader(RULE_STATUS).row(topics.answers[3].value)
+    assert (row["status"], row["declined_by"], row["decline_reason"]) == ("DECLINED", "eve", "too many alerts")
 
 
 @pytest.mark.parametrize(
@@ -272,11 +402,12 @@ _rules = st.fixed_dictionaries(
 _named = {"rule": st.sampled_from(("a", "b", "c")), "author": st.sampled_from(PEOPLE), "reason": st.just("r")}
 _controls = st.fixed_dictionaries({"control": st.sampled_from(sorted(CONTROLS)), **_named})
 _approvals = st.fixed_dictionaries({"control": st.just(APPROVE), "version": st.integers(0, 5), **_named})
-_messages = st.lists(st.one_of(_rules, _controls, _approvals, _approvals), max_size=25)
+_declines = st.fixed_dictionaries({"control": st.just(DECLINE), "version": st.integers(0, 5), **_named})
+_messages = st.lists(st.one_of(_rules, _controls, _approvals, _approvals, _declines), max_size=25)
 
 
 class Reference:
-    """What has to come of the messages: of each rule its versions as (author, rule, effective, approver)."""
+    """What has to come of the messages: of each rule its versions, with who approved or declined each."""
 
     def __init__(self) -> None:
         self.versions: dict[str, list[dict[str, Any]]] = {}
@@ -287,11 +418,15 @@ class Reference:
         known = self.versions.setdefault(message["rule" if control else "id"], [])
         if control == APPROVE:
             newest = known[-1] if known else None
-            fits = newest is not None and message["version"] == len(known) and newest["in_force"] is None
+            fits = newest is not None and message["version"] == len(known) and self.waits(newest)
             if newest is not None and fits and author is not None and author.lower() != newest["author"].lower():
                 given = newest["rule"].get("effective")
                 later = parse_timestamp(given, zone_required=True) if given else None
                 newest |= {"in_force": max(at + DELAY, later or 0), "approver": author}
+            return
+        if control == DECLINE:
+            if known and message["version"] == len(known) and self.waits(known[-1]) and author is not None:
+                known[-1]["decliner"] = author
             return
         rule = {key: value for key, value in message.items() if key not in ("author", "reason")}
         if control is not None:
@@ -300,13 +435,21 @@ class Reference:
                 return
             again = {key: value for key, value in in_force[-1]["rule"].items() if key != "effective"}
             rule = again | {"state": CONTROLS[control].value}
-        if rule["when"] == "amount >" or (known and known[-1]["rule"] == rule):
+        counted = known
+        if known and known[-1]["decliner"] is not None:
+            counted = [version for version in known if version["in_force"] is not None]
+        if rule["when"] == "amount >" or (counted and counted[-1]["rule"] == rule):
             return
         if approvals and author is None:
             return
         given = parse_timestamp(rule["effective"], zone_required=True) if "effective" in rule else None
         effective = None if approvals else at + DELAY if given is None else given
-        known.append({"author": author, "rule": rule, "in_force": effective, "approver": None})
+        known.append({"author": author, "rule": rule, "in_force": effective, "approver": None, "decliner": None})
+
+    @staticmethod
+    def waits(version: Mapping[str, Any]) -> bool:
+        """Whether a version can be approved, or declined."""
+        return version["in_force"] is None and version["decliner"] is None
 
 
 @settings(max_examples=300, deadline=None)
@@ -319,7 +462,13 @@ def test_versions_are_in_force_as_the_reference_has_it(messages: list[dict[str, 
         topics.send(message)
         reference.take(message, number * SECOND, needed)
     expected = {
-        (rule_id, number): (version["author"], version["rule"]["when"], version["in_force"], version["approver"])
+        (rule_id, number): (
+            version["author"],
+            version["rule"]["when"],
+            version["in_force"],
+            version["approver"],
+            version["decliner"],
+        )
         for rule_id, versions in reference.versions.items()
         for number, version in enumerate(versions, 1)
     }
@@ -329,6 +478,7 @@ def test_versions_are_in_force_as_the_reference_has_it(messages: list[dict[str, 
             v.rule.when,
             None if v.is_proposed else v.effective,
             v.approval and v.approval.author,
+            v.decline and v.decline.author,
         )
         for v in topics.book.every
     }
@@ -338,5 +488,5 @@ def test_versions_are_in_force_as_the_reference_has_it(messages: list[dict[str, 
     folded = RuleBook(STREAMS)
     for answer in topics.answers:
         fold(folded, answer)
-    for name in ("ruleset", "every", "answered", "published"):
+    for name in ("ruleset", "every", "answered", "declined", "published"):
         assert getattr(folded, name) == getattr(topics.book, name)

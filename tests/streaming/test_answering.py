@@ -15,7 +15,7 @@ from nightjar.contracts.rule_status import fold
 from nightjar.kafka.clients import admin, producer
 from nightjar.kafka.readers import Reader
 from nightjar.rules.rulebook import Record, RuleBook
-from nightjar.rules.versions import Approval, Superseded
+from nightjar.rules.versions import Approval, Decline, Superseded
 from nightjar.streaming import kafka_clients
 from nightjar.streaming.config import JobConfig, JobError
 from nightjar.streaming.driver.answering import Answering, answer_to
@@ -270,6 +270,30 @@ def test_approvals_are_answered_once_and_for_good(own: TestTopics) -> None:
     with driver(config) as third:
         assert (third.book.ruleset.versions, third.book.every) == (versions, second.book.every)
     assert len(statuses(own)) == 7
+
+
+def test_a_decline_is_answered_once_and_for_good(own: TestTopics) -> None:
+    """It counts after a restart and whatever the setting is then; what is proposed next overtakes nothing."""
+    config = replace(job_config(own.settings, own.streams), approvals=1)
+    publish(own, {**RULE, "author": "ann", "reason": "trial"})
+    decline = {"control": "decline", "rule": "large", "version": 1, "author": "bob", "reason": "too many"}
+    with driver(config):
+        pass
+    publish(own, decline, decline, {**decline, "control": "approve"})
+    with driver(replace(config, approvals=0)) as second:
+        second.activate(second.end)
+        assert (second.book.ruleset.versions, second.owes) == ((), False)
+    publish(own, {**RULE, "author": "ann", "reason": "once more"})
+    for _ in range(2):
+        with driver(config) as third:
+            assert [(v.version, v.decline) for v in third.book.every] == [(1, Decline("bob", "too many")), (2, None)]
+    assert [answer[:2] for answer in statuses(own)] == [
+        ("PROPOSED", 1),
+        ("DECLINED", 1),
+        ("REJECTED", None),
+        ("REJECTED", None),
+        ("PROPOSED", 2),
+    ]
 
 
 def test_a_proposal_whose_answer_a_crash_has_left_out_is_answered(own: TestTopics) -> None:

@@ -175,7 +175,7 @@ class CaseRun:
     def _settled(self, offset: int, message: bytes) -> bool:
         """Whether the rule message was refused, or its version is active or looks for nothing: the events may come."""
         answer = next((a for a in self.answers if a.get("message") == f"{self.settings.rules_topic}-0-{offset}"), None)
-        if answer is None or answer["status"] in ("REJECTED", "PROPOSED"):
+        if answer is None or answer["status"] in ("REJECTED", "PROPOSED", "DECLINED"):
             return answer is not None
         asleep = answer.get("rule", {}).get("state") in ("paused", "retired")
         if asleep or any(word in message for word in (b"pause", b"retire")):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
@@ -263,7 +263,7 @@ class Answer:
         return cls(record["status"], record["rule_id"], record["rule_version"], when)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Numbered:
     """A version of a rule, in force or not. written: without who and why; effective: its own, µs."""
 
@@ -271,6 +271,19 @@ class _Numbered:
     version: Version | None
     effective: int | None
     in_force: int | None = None
+    is_declined: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it can be approved, or declined, while it is the newest."""
+        return self.in_force is None and not self.is_declined
+
+
+def _latest(known: Sequence[_Numbered]) -> _Numbered | None:
+    """What a rule's next version must differ from: the newest, or that in force where the newest was declined."""
+    if known and not known[-1].is_declined:
+        return known[-1]
+    return next((each for each in reversed(known) if each.in_force is not None), None)
 
 
 @dataclass
@@ -297,6 +310,8 @@ class Answers:
         known = self._of_rule.get(rule_id, [])
         if written.get("control") == "approve":
             return self._approve(rule_id, author == AUTHOR, written["version"], message.arrival, restart)
+        if written.get("control") == "decline":
+            return self._decline(rule_id, written["version"])
         if "control" in written:
             in_force = [numbered for numbered in known if numbered.in_force is not None]
             if not in_force:
@@ -312,9 +327,10 @@ class Answers:
             known and known[0].written["stream"] != written["stream"]
         ):
             return Answer("REJECTED", rule_id)
-        if not known or known[-1].written != written:
+        if (last := _latest(known)) is None or last.written != written:
             beside = [each for each in self._of_rule.values() if each[0].written["stream"] == written["stream"]]
-            newest = {v.rule_id: v for v in (each[-1].version for each in beside) if v is not None}
+            others = [each.version for each in map(_latest, beside) if each is not None]
+            newest = {v.rule_id: v for v in others if v is not None}
             if "control" not in message.written and version is not None and is_refused(version, newest):
                 return Answer("REJECTED", rule_id)
             known = self._of_rule.setdefault(rule_id, [])
@@ -322,10 +338,10 @@ class Answers:
             if restart.approvals == 0:
                 at = message.arrival + restart.activation_delay if effective is None else effective
                 self._put_in_force(rule_id, at, message.arrival)
-        found = known[-1]
-        waits = found.in_force == NOT_YET
-        status = "PROPOSED" if found.in_force is None else "ACCEPTED"
-        return Answer(status, rule_id, len(known), None if waits else found.in_force)
+            last = known[-1]
+        waits = last.in_force == NOT_YET
+        status = "PROPOSED" if last.in_force is None else "ACCEPTED"
+        return Answer(status, rule_id, 1 + known.index(last), None if waits else last.in_force)
 
     def wait(self, rule_id: str) -> None:
         """The newest version, which a message has just put in force, waits for its history."""
@@ -345,12 +361,20 @@ class Answers:
     def _approve(self, rule_id: str, of_author: bool, number: int, arrival: int, restart: Restart) -> Answer:
         """Answer an approval: of the newest version, while it waits, by somebody else than its author."""
         known = self._of_rule.get(rule_id, [])
-        if of_author or not known or number != len(known) or known[-1].in_force is not None:
+        if of_author or not known or number != len(known) or not known[-1].waits:
             return Answer("REJECTED", rule_id)
         if known[-1].written["stream"] == ELSEWHERE and restart.elsewhere is None:
             return Answer("REJECTED", rule_id)
         self._put_in_force(rule_id, max(arrival + restart.activation_delay, known[-1].effective or 0), arrival)
         return Answer("ACCEPTED", rule_id, number, known[-1].in_force)
+
+    def _decline(self, rule_id: str, number: int) -> Answer:
+        """Answer a decline: of the newest version, while it waits."""
+        known = self._of_rule.get(rule_id, [])
+        if not known or number != len(known) or not known[-1].waits:
+            return Answer("REJECTED", rule_id)
+        known[-1].is_declined = True
+        return Answer("DECLINED", rule_id, number)
 
     def _put_in_force(self, rule_id: str, effective: int, arrival: int) -> None:
         number, newest = len(self._of_rule[rule_id]), self._of_rule[rule_id][-1]
@@ -495,8 +519,10 @@ class _World:
             if draw(st.sampled_from((True, True, True, False) if approvals else (False,) * 7 + (True,))):
                 number = self._numbers[rule_id] - draw(st.sampled_from((0, 0, 0, 0, 1)))
                 by = draw(st.sampled_from((*[APPROVER] * 5, AUTHOR)))
-                given = {"control": "approve", "rule": rule_id, "version": number, "author": by}
-                self._take(Published(0, at, given))
+                decisions = ["decline", "approve"] if draw(st.sampled_from((False, False, True))) else ["approve"]
+                for control in decisions:
+                    given = {"control": control, "rule": rule_id, "version": number, "author": by}
+                    self._take(Published(0, at, given))
 
     def _publish(self, draw: st.DrawFn, at: int, overs: tuple[str, ...], *, first: bool) -> None:
         leads = (None, None, -1000, -1000) if first else (None, None, 0, 5, 20, -5, -60, -1000)

@@ -9,6 +9,7 @@ from nightjar.cli.commands.rules_approve import approve_rule
 from nightjar.cli.commands.rules_cases import run_cases
 from nightjar.cli.commands.rules_catalogue import app as catalogue
 from nightjar.cli.commands.rules_check import check_rules
+from nightjar.cli.commands.rules_decline import decline_rule
 from nightjar.cli.commands.rules_import import import_rules
 from nightjar.cli.commands.rules_list import list_rules
 from nightjar.cli.commands.rules_restore import restore
@@ -35,7 +36,7 @@ Effective = Annotated[
 
 app = typer.Typer(
     name="rules",
-    help="Check, test, publish, approve, list, pause and retire rules, or start from the catalogue.",
+    help="Check, test, publish, approve, decline, list, pause and retire rules, or start from the catalogue.",
     no_args_is_help=True,
 )
 
@@ -44,6 +45,7 @@ app.command("check")(check_rules)
 app.command("test")(run_cases)
 app.command("import")(import_rules)
 app.command("approve")(approve_rule)
+app.command("decline")(decline_rule)
 app.command("list")(list_rules)
 app.command("restore")(restore)
 app.add_typer(catalogue)
@@ -130,14 +132,16 @@ def _control(
     dry_run: bool,
 ) -> None:
     from nightjar.operations.rule_publishing import controlling
+    from nightjar.rules.versions import latest
 
     context = Context()
     book, _ = context.published
     prepared = controlling(context.settings, book, control, rule_id, effective, author=author, reason=reason)
     if prepared is None:
-        newest = book.of_rule(rule_id)[-1]
-        text = f"{rule_id}  unchanged: version {newest.version} is {newest.rule.state.value}"
-        context.console.print(text, soft_wrap=True)
+        last = latest(book.of_rule(rule_id))
+        if last is not None:
+            text = f"{rule_id}  unchanged: version {last.version} is {last.rule.state.value}"
+            context.console.print(text, soft_wrap=True)
         return
     show_past_notices(context, book, [prepared.message])
     if dry_run:

@@ -7,7 +7,7 @@ import typer
 from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from nightjar.terminal.tables import RecordTable
 
@@ -19,7 +19,8 @@ def list_rules(
     """Show the published rules: versions, states, the event time from which they apply and what the job answered; who
     published them, when, why.
 
-    Of each rule the last version that is in force, and the one that waits for approval if there is one.
+    Of each rule the last version that is in force, and the one that waits for approval if there is one; with --all also
+    those that were declined.
     """
     from nightjar.operations.rule_listing import listed
     from nightjar.terminal.console import show_json
@@ -40,7 +41,7 @@ def _table(rows: "Iterable[dict[str, Any]]") -> "RecordTable":
     from nightjar.terminal.console import lines
     from nightjar.terminal.tables import RecordTable, prose
 
-    said = (prose("published"), prose("approved"))
+    said = (prose("published"), prose("approved or declined"))
     shown = RecordTable("rule", "version", "state", "stream", "group by", "severity", "applies from", *said)
     for row in rows:
         rule = row["rule"]
@@ -53,9 +54,16 @@ def _table(rows: "Iterable[dict[str, Any]]") -> "RecordTable":
             rule.get("severity", "medium"),
             lines(row["applies_from"]),
             _said(row["author"], row["published"], row["reason"]),
-            _said(row["approver"], row["approved"], row["approval_reason"]),
+            _decided(row),
         )
     return shown
+
+
+def _decided(row: "Mapping[str, Any]") -> str:
+    """Who approved or declined a version, when and why; empty if nobody did."""
+    if row["declined_by"] is None:
+        return _said(row["approver"], row["approved"], row["approval_reason"])
+    return f"declined: {_said(row['declined_by'], row['declined'], row['decline_reason'])}"
 
 
 def _said(who: str | None, when: str | None, why: str | None) -> str:
