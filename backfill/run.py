@@ -11,7 +11,7 @@ published, and then the last stage raises a verdict that lists the alerts held b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -29,8 +29,9 @@ from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.inputs.scope import longest_wait, settled
 from nightjar.backfill.lateness import Lateness
 from nightjar.backfill.publish import results
-from nightjar.backfill.publish.precision import PRECISION_DAYS, precision
+from nightjar.backfill.publish.precision import PRECISION_DAYS, Precision, precision
 from nightjar.backfill.publish.publication import publish
+from nightjar.backfill.publish.snoozed import Snoozed, snoozed
 from nightjar.backfill.publish.verdicts import held_back, refuse_outdated, refuse_unarchived
 from nightjar.backfill.reconcile.comparison import compare
 from nightjar.backfill.reconcile.reconciliation import with_overflow
@@ -137,16 +138,19 @@ class Run:
         self.config.lake.refuse_overtaken()
         changed = results.publish_violations(self.context)
         results.publish_reconciliation(self.context)
-        return {**corrected, "violations_changed": changed} | self._precision()
+        return {**corrected, "violations_changed": changed} | self._of_people()
 
-    def _precision(self) -> dict[str, Any]:
-        """What the labels said of the rules' alerts at the run's cut: nothing for a run of some rules or groups."""
-        day, cut = self.request.day, self.context.notes.cut
+    def _of_people(self) -> dict[str, Any]:
+        """What the labels said of the rules' alerts at the run's cut, and which groups were snoozed on the day: nothing
+        for a run of some rules or groups."""
+        root, day, cut = self.context.root, self.request.day, from_microseconds(self.context.notes.cut)
         if not self.request.whole:
             return {}
-        first = day - timedelta(days=PRECISION_DAYS - 1)
-        found = precision(self.context.root, first, day, from_microseconds(cut))
-        return {"precision": [each.as_dict() for each in found]} if found else {}
+        found: dict[str, Sequence[Precision | Snoozed]] = {
+            "precision": precision(root, day - timedelta(days=PRECISION_DAYS - 1), day, cut),
+            "snoozed": snoozed(root, day, cut),
+        }
+        return {name: [each.as_dict() for each in of_name] for name, of_name in found.items() if of_name}
 
     def _publish_corrections(self) -> dict[str, int]:
         run, config = self.context, self.config

@@ -98,7 +98,7 @@ def label_counts(alerts: pl.LazyFrame, labels: pl.DataFrame) -> pl.DataFrame:
     alerts: rows of ALERTS, of an alert all or none; labels: see `known_labels`.
     """
     of_label = [(pl.col("label") == each.value).sum().alias(each.value) for each in Label]
-    of_alerts = labelled(_holding(_named(alerts, labels)), labels.lazy())
+    of_alerts = labelled(holding(_named(alerts, labels)), labels.lazy())
     by = [pl.col("event_time").dt.date().alias("day"), "rule_id", "rule_version"]
     return of_alerts.group_by(by).agg(*of_label).collect()
 
@@ -123,7 +123,7 @@ def _named(alerts: pl.LazyFrame, labels: pl.DataFrame) -> pl.LazyFrame:
     return pl.concat(found).collect(engine="streaming").lazy() if found else needed.clear()
 
 
-def _holding(alerts: pl.LazyFrame) -> pl.LazyFrame:
+def holding(alerts: pl.LazyFrame) -> pl.LazyFrame:
     """Of records of alerts the latest revision of each, if it is not retracted."""
     latest = alerts.sort("alert_id", "revision", pl.col("source") == BACKFILL).unique("alert_id", keep="last")
     return latest.filter(pl.col("kind") == ANNOUNCED)

@@ -40,7 +40,7 @@ from nightjar.pages.rendering import HEADERS, Rendering
 from nightjar.pages.rows import csv_of, row_of, with_changes
 from nightjar.pages.rule_pages import add_rules
 from nightjar.pages.rule_reader import RuleReader
-from nightjar.pages.snoozes import BEGINS, LENGTHS, SnoozeReader, add_snoozes, shown
+from nightjar.pages.snoozes import BEGINS, LENGTHS, SnoozeReader, add_snoozes, of_night, shown
 from nightjar.pages.stream_page import StreamReader, add_stream
 from nightjar.pages.table_reader import TableReader
 from nightjar.pages.tables import add_tables
@@ -285,8 +285,15 @@ def application(
             raise HTTPException(status.HTTP_404_NOT_FOUND, f"No run has judged {day}.")
         corrections = lake.corrections(day)
         rows = [row_of(row) for row in corrections.head(_EVENTS_SHOWN).to_dicts()]
+        snoozed = {run.run_id: of_night(lake, run) for run in found.runs}
         return page(
-            request, "night.html", night=found, corrections=rows, every=corrections.height, labelled_days=PRECISION_DAYS
+            request,
+            "night.html",
+            night=found,
+            corrections=rows,
+            every=corrections.height,
+            labelled_days=PRECISION_DAYS,
+            snoozed=snoozed,
         )
 
     return app

@@ -27,6 +27,7 @@ from nightjar.backfill.publish.precision import (
     labelled,
     precisions,
 )
+from nightjar.backfill.publish.snoozed import Snoozed, read_snoozed
 from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_formed
 from nightjar.contracts.reconciliation import Outcome
 from nightjar.contracts.run_manifest import RunManifest, read_manifest
@@ -34,6 +35,7 @@ from nightjar.contracts.snoozes import Snooze, Snoozes
 from nightjar.lake import delta, scanning, stream_state
 from nightjar.lake.open_tables import OpenTables
 from nightjar.lake.rates import events_per_day
+from nightjar.lake.snoozes import archived_snoozes
 from nightjar.lake.tables import (
     ALERTS,
     CORRECTIONS,
@@ -425,6 +427,12 @@ class LakeReader:
         rows = self._open.rows(RUNS).sort("finished_at", descending=True).collect()
         manifests = (read_manifest(row) for row in rows.iter_rows(named=True))
         return [manifest for manifest in manifests if manifest is not None]
+
+    def snoozed(self, run: RunManifest) -> list[tuple[Snoozed, Snooze | None]]:
+        """The snoozes that a run has counted alerts of, as they are now; None where one was erased."""
+        written = run.counts.get("snoozed", ())
+        known = archived_snoozes(self._root) if written else Snoozes()
+        return [read_snoozed(each, known) for each in written]
 
     def corrections(self, day: date) -> pl.DataFrame:
         """What the nights of a day corrected, the latest event first; values of sensitive fields masked."""

@@ -18,21 +18,17 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from nightjar.backfill.publish.precision import PRECISION_DAYS, of_rules
-from nightjar.contracts.snoozes import Snooze
 from nightjar.operations.past_notices import past_notices
 from nightjar.operations.rule_listing import listed, waiting
 from nightjar.operations.rule_publishing import approving, in_force
-from nightjar.operations.snoozing import shown_group
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting, acted, reason_of, version_of
 from nightjar.pages.lake_reader import RULE_DAYS, LakeReader
 from nightjar.pages.rendering import Rendering, see_other
-from nightjar.pages.rows import group_text
 from nightjar.pages.rule_reader import RuleReader
-from nightjar.pages.snoozes import on_now, shown
+from nightjar.pages.snoozes import group_of, on_now, shown
 from nightjar.rules.display import changed_lines, yaml_text
 from nightjar.rules.errors import NightjarError, SettingsError
-from nightjar.rules.masking import MASK
 from nightjar.rules.model import MAX_REASON
 from nightjar.rules.names import rule_meant
 from nightjar.rules.rulebook import RuleBook
@@ -119,7 +115,7 @@ def add_rules(
             became=None if sent is None else next((row for row in rows if row["rule_version"] == sent), None),
             acting=acting,
             known=known,
-            snoozes=shown(lake.snoozes().of_rule(rule_id), lambda each: _group(each, book, lake)),
+            snoozes=shown(lake.snoozes().of_rule(rule_id), lambda each: group_of(each, book, lake)),
         )
 
     @app.post("/rules/{rule_id}/approve", dependencies=[guard])
@@ -160,12 +156,6 @@ def versions_of(book: RuleBook, rule_id: str) -> Sequence[RuleVersion]:
         remedy = rule_meant(rule_id, [*book.rule_ids])
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"Rule {rule_id} was never published. {remedy}.")
     return versions
-
-
-def _group(snooze: Snooze, book: RuleBook, lake: LakeReader) -> str:
-    """The values of a group, without sensitive ones."""
-    group = shown_group(snooze, book, lake.streams)
-    return MASK if group == MASK else group_text(group)
 
 
 def _proposal(rules: RuleReader, book: RuleBook, version: RuleVersion, acting: Acting) -> Proposal:

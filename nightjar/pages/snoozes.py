@@ -11,24 +11,34 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import polars as pl
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
+from nightjar.backfill.publish.snoozed import Snoozed
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.record_type import Row
+from nightjar.contracts.run_manifest import RunManifest
 from nightjar.contracts.snoozes import SET, Snooze, Snoozes, end_record
-from nightjar.lake import delta, scanning
-from nightjar.lake.tables import SNOOZES
+from nightjar.lake.snoozes import archived_snoozes
 from nightjar.operations.labelling import now
-from nightjar.operations.snoozing import SnoozeLog, ends_of_alert, read_snoozes, send_snoozes, snooze_of_alert
+from nightjar.operations.snoozing import (
+    SnoozeLog,
+    ends_of_alert,
+    read_snoozes,
+    send_snoozes,
+    shown_group,
+    snooze_of_alert,
+)
 from nightjar.pages.acting import Acting, acted
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.readings import Reading
 from nightjar.pages.rendering import see_other
+from nightjar.pages.rows import group_text
 from nightjar.rules.durations import parse_duration
 from nightjar.rules.errors import SettingsError
+from nightjar.rules.masking import MASK
+from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.timestamps import after, from_microseconds, microseconds
 from nightjar.storage.paths import AnyPath
 
@@ -91,14 +101,6 @@ class SnoozeReader:
         self._reading.drop()
 
 
-def archived_snoozes(root: AnyPath) -> Snoozes:
-    """The snoozes that the lake has."""
-    if not delta.exists(root, SNOOZES):
-        return Snoozes()
-    rows = scanning.rows(root, SNOOZES).filter(pl.col("snooze_id").is_not_null())
-    return Snoozes(rows.sort("arrival_time", "partition", "offset").collect().iter_rows(named=True))
-
-
 @dataclass(frozen=True)
 class Shown:
     """A snooze as a page shows it. group: without sensitive values; state: "on", "later", "ended" or "over"."""
@@ -123,6 +125,22 @@ def shown(found: Sequence[Snooze], group: Callable[[Snooze], str] = lambda _: ""
     at = now()
     rows = [Shown(each, _state(each, at), group(each)) for each in found]
     return sorted(rows, key=lambda row: (row.is_open, row.snooze.set_at), reverse=True)
+
+
+def group_of(snooze: Snooze, book: RuleBook, lake: LakeReader) -> str:
+    """The values of a group, without sensitive ones."""
+    group = shown_group(snooze, book, lake.streams)
+    return MASK if group == MASK else group_text(group)
+
+
+def of_night(lake: LakeReader, run: RunManifest) -> list[tuple[Snoozed, Shown | None]]:
+    """The snoozes of which a run has counted alerts, as they are now; None for one that was erased."""
+    rows, at = lake.snoozed(run), now()
+    book = lake.book() if rows else RuleBook({})
+    return [
+        (of, None if snooze is None else Shown(snooze, _state(snooze, at), group_of(snooze, book, lake)))
+        for of, snooze in rows
+    ]
 
 
 def on_now(known: Snoozes) -> Counter[str]:

@@ -11,14 +11,18 @@ import pytest
 from nightjar.backfill.gate.gating import docs_folder
 from nightjar.backfill.publish import results
 from nightjar.backfill.publish.precision import Precision
+from nightjar.backfill.publish.snoozed import Snoozed
 from nightjar.backfill.staging import EVALUATED
 from nightjar.contracts.labels import label_record
+from nightjar.contracts.snoozes import snooze_record
 from nightjar.expectations.findings import GateError
 from nightjar.kafka.clients import producer
 from nightjar.lake import delta
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table, events_table
 from nightjar.operations.labelling import send_labels
+from nightjar.operations.snoozing import send_snoozes
+from nightjar.rules.durations import MICROSECONDS
 from nightjar.rules.timestamps import microseconds
 from tests.support.nights import DAY, FirstNight, Night, expected, latest_alerts
 
@@ -88,9 +92,19 @@ def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(first_ni
             night.settings,
             [label_record(**about, label=label, author="kim", source="analyst", known_at=known_at)],
         )
+    begin, end = microseconds(DAY), microseconds(DAY) + MICROSECONDS["d"]
+    group, rule_id = scan(root, ALERTS).filter(kind="alert").select("group", "rule_id").first().collect().row(0)
+    snoozed = {"rule_id": rule_id, "group": group, "since": begin, "until": end}
+    snooze = snooze_record(**snoozed, author="kim", reason="travels", now=begin)
+    send_snoozes(night.settings, [snooze])
     again = night.run("second")
-    archived = {"alerts": counts["published"], "job_progress": 1, "labels": 2}
-    assert again["archived"] == archived, "the corrections, its own mark, and the labels"
+    archived = {"alerts": counts["published"], "job_progress": 1, "labels": 2, "snoozes": 1}
+    assert again["archived"] == archived, "the corrections, its own mark, the labels, and the snooze"
+    of_group = scan(root, ALERTS).filter(rule_id=rule_id, group=group).sort("alert_id", "revision").collect()
+    held = of_group.unique("alert_id", keep="last").filter(kind="alert")
+    of_day = held.filter(pl.col("event_time").dt.epoch("us").is_between(begin, end, closed="left"))
+    assert again["snoozed"] == [Snoozed(snooze["snooze_id"], rule_id, of_day.height).as_dict()]
+    assert of_day.height > 0
     precision = Precision(alert["rule_id"], alert["rule_version"], 1, 0, 0)
     assert again["precision"] == [precision.as_dict()], "what was known later is not known yet"
     assert (again["corrections"], again["published"], again["violations_changed"]) == (0, 0, 0)

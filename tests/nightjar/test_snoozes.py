@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ from nightjar.backfill.erasure.person import Person
 from nightjar.backfill.erasure.rows import erase
 from nightjar.backfill.erasure.traces import EVENTS, Traces
 from nightjar.backfill.inputs.forgotten import Forgotten
+from nightjar.backfill.publish.snoozed import Snoozed, read_snoozed, snoozed
 from nightjar.cli.app import app
 from nightjar.contracts.snoozes import MAX_DAYS, SNOOZE, Snooze, Snoozes, end_record, message, snooze_record
 from nightjar.kafka.clients import producer
 from nightjar.kafka.topics import topics
 from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.scanning import scan
-from nightjar.lake.tables import SNOOZES
+from nightjar.lake.snoozes import archived_snoozes
+from nightjar.lake.tables import ALERTS, SNOOZES
 from nightjar.operations.snoozing import SnoozeLog, read_snoozes, shown_group
-from nightjar.pages.snoozes import archived_snoozes
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK
 from nightjar.rules.rulebook import RuleBook
@@ -140,6 +142,38 @@ def test_the_lake_has_every_record_and_reads_them_as_the_topic_does(tmp_path: Pa
         == read(RECORD, ended).every
         == [replace(snooze, kind="ended", until=AT + 5, author="pat", reason="back", set_at=AT + 5)]
     )
+
+
+def test_a_night_counts_the_alerts_that_a_snooze_covers(tmp_path: Path) -> None:
+    """Of its rule, its group and its time, as they stand; by what was known by then; also one without alerts."""
+    assert snoozed(tmp_path, DAY, NOON) == []
+    (snooze,) = read(RECORD).every
+    other = snooze_record(rule_id="cap", group=GROUP, since=AT, until=AT + DAYS, author="kim", reason="x", now=AT)
+    later = snooze_record(rule_id="cap", group=GROUP, since=AT, until=AT + DAYS, author="kim", reason="x", now=AT + 1)
+    for offset, record in enumerate((RECORD, other, later)):
+        row = JsonReader(SNOOZES).row(message(record)[1])
+        row |= {name: from_microseconds(row[name]) for name in ("since", "until", "set_at")}
+        fill(tmp_path, SNOOZES, row | {"partition": 0, "offset": offset, "arrival_time": NOON, "arrival_date": DAY})
+    alert = {"revision": 1, "kind": "alert", "source": "stream", "rule_id": "limit", "group": GROUP}
+    alert |= {"event_time": from_microseconds(AT), "arrival_date": DAY}
+    before, after = (from_microseconds(each) for each in (snooze.since - 1, snooze.until))
+    for number, changed in enumerate(
+        (
+            {},
+            {"rule_version": 2},
+            {"kind": "retraction"},
+            {"rule_id": "cap2"},
+            {"group": '{"customer_id":"bob"}'},
+            {"event_time": before},
+            {"event_time": after},
+        )
+    ):
+        fill(tmp_path, ALERTS, alert | {"alert_id": f"{number:032x}"} | changed)
+    expected = [Snoozed(snooze.snooze_id, "limit", 2), Snoozed(other["snooze_id"], "cap", 0)]
+    assert snoozed(tmp_path, DAY, from_microseconds(AT)) == expected
+    assert read_snoozed(expected[0].as_dict(), archived_snoozes(tmp_path)) == (expected[0], snooze)
+    assert read_snoozed(expected[0].as_dict(), read()) == (expected[0], None)
+    assert snoozed(tmp_path, DAY - timedelta(days=400), from_microseconds(AT)) == []
 
 
 def test_snoozes_go_with_their_person(tmp_path: Path) -> None:

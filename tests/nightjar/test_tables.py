@@ -14,6 +14,7 @@ from nightjar.backfill.erasure.forgetting import Removal
 from nightjar.backfill.erasure.remains import InTopic, Remains
 from nightjar.backfill.erasure.rows import Erased
 from nightjar.backfill.publish.precision import Precision
+from nightjar.backfill.publish.snoozed import Snoozed
 from nightjar.backfill.run import Ended
 from nightjar.catalogue import catalogue
 from nightjar.cli.commands import (
@@ -29,6 +30,7 @@ from nightjar.cli.commands import (
     topics,
 )
 from nightjar.configuration.settings import load_settings
+from nightjar.contracts.snoozes import SNOOZE, Snoozes, message, snooze_record
 from nightjar.generate import Scenario
 from nightjar.kafka.acls import topic_access
 from nightjar.lake.maintenance import Maintained
@@ -36,6 +38,7 @@ from nightjar.notifications.outbox import GivenUp
 from nightjar.operations.status import JobStatus
 from nightjar.replay.sending import Report
 from nightjar.rules.model import parse_rule
+from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import load_streams
 from nightjar.terminal.console import SafeConsole, lines, result_console
 from nightjar.terminal.tables import RecordTable, number, prose
@@ -85,6 +88,12 @@ def nights() -> None:
     result_console().print(backfill._shadow_table(ended))
     known = Precision("terminal-compromised", 12, 1_234, 12_345, 7)
     result_console().print(backfill._precision_table([known.as_dict()]))
+    said = {"author": "kim", "reason": "the shop tests its terminals until the new release is there", "now": 0}
+    record = snooze_record(rule_id="terminal-compromised", group='{"terminal_id":"m1"}', since=0, until=10**9, **said)
+    snoozed = [Snoozed(each, "terminal-compromised", 12_345).as_dict() for each in (record["snooze_id"], "0" * 32)]
+    ended = [Ended(RunRequest("r", DAY), {"snoozed": snoozed})]
+    known = Snoozes([row for row in [SNOOZE.row(message(record)[1])] if row is not None])
+    result_console().print(backfill._snoozed_table(known, RuleBook({}), {}, ended))
 
 
 def backtests() -> None:

@@ -15,14 +15,17 @@ import polars as pl
 import pytest
 
 from nightjar.backfill.publish.precision import Precision
+from nightjar.backfill.publish.snoozed import Snoozed
 from nightjar.contracts.labels import LABEL, message
 from nightjar.contracts.run_manifest import RunManifest, RunState
+from nightjar.contracts.snoozes import message as snooze_message
 from nightjar.contracts.snoozes import snooze_record
-from nightjar.lake.tables import ALERTS, LABELS, RESTRICTIONS, RUNS
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import ALERTS, LABELS, RESTRICTIONS, RUNS, SNOOZES
 from nightjar.pages import drawing
 from nightjar.pages.acting import Acting
 from nightjar.rules.streams import load_streams
-from nightjar.rules.timestamps import microseconds
+from nightjar.rules.timestamps import from_microseconds, microseconds
 from tests.support.explained_lake import DAY, GROUP, LIMIT, MINUTES, PUBLISHED, Ground, named, small_lake
 from tests.support.payments import NOON, add, days, fill, payment
 from tests.support.served_pages import Pages, serving
@@ -440,6 +443,7 @@ def test_nights_and_rules(pages: Pages) -> None:
     cut = microseconds(NOON)
     fill(ground.root, RUNS, RunManifest("r2", DAY, RunState.FINISHED, cut, cut, counts={"precision": [known]}).row())
     assert "1 fraud, 3 legitimate, so 25% was fraud" in pages.get(f"/nights/{DAY}")
+    assert "Snoozed groups" not in pages.get(f"/nights/{DAY}")
     ground.corrected("alert", "late_event", text="three payments")
     ground.publish(LIMIT | {"when": "n >= 3", "author": "Kim"}, at=PUBLISHED + days(1))
     nights = pages.get("/nights")
@@ -450,6 +454,25 @@ def test_nights_and_rules(pages: Pages) -> None:
     rule = pages.get("/rules/limit")
     assert "+when: n &gt;= 3" in rule
     assert "-when: n &gt;= 2" in rule
+
+
+def test_a_night_names_the_snoozed_groups(pages: Pages) -> None:
+    """By whom, until when and why, with the alerts that each covers; one that was erased has only these."""
+    at = microseconds(NOON)
+    given = {"rule_id": "limit", "group": '{"customer_id":"ann"}', "since": at, "until": at + 10**9, "now": at}
+    record = snooze_record(**given, author="kim", reason="<b>travels</b>")
+    row = JsonReader(SNOOZES).row(snooze_message(record)[1])
+    row |= {name: from_microseconds(row[name]) for name in ("since", "until", "set_at")}
+    fill(pages.ground.root, SNOOZES, row | {"partition": 0, "offset": 0, "arrival_time": NOON, "arrival_date": DAY})
+    counted = [Snoozed(record["snooze_id"], "limit", 1234), Snoozed("0" * 32, "limit", 5)]
+    counts = {"snoozed": [each.as_dict() for each in counted]}
+    fill(pages.ground.root, RUNS, RunManifest("r3", DAY, RunState.FINISHED, at, at, counts=counts).row())
+    page = pages.get(f"/nights/{DAY}")
+    assert "ann</td>" in page
+    assert "1,234" in page
+    assert "2026-01-05 12:16:40 UTC" in page
+    assert "&lt;b&gt;travels&lt;/b&gt;" in page
+    assert "forgotten" in page
 
 
 def test_bars_hold_every_alert_of_the_days() -> None:

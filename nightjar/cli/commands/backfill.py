@@ -7,9 +7,14 @@ import typer
 from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nightjar.backfill.config import BackfillConfig
     from nightjar.backfill.run import Ended
     from nightjar.backfill.upkeep.pending import PendingDay
+    from nightjar.contracts.snoozes import Snoozes
+    from nightjar.rules.rulebook import RuleBook
+    from nightjar.rules.streams import Stream
     from nightjar.terminal.console import SafeConsole
     from nightjar.terminal.tables import RecordTable
 
@@ -94,12 +99,17 @@ def _list(console: "SafeConsole", days: "list[PendingDay]", *, as_json: bool) ->
 
 def _show(console: "SafeConsole", config: "BackfillConfig", found: "list[Ended]", *, dry_run: bool) -> None:
     from nightjar.backfill.gate.gating import docs_folder
+    from nightjar.lake import stream_state
+    from nightjar.lake.snoozes import archived_snoozes
 
     console.print(_table(found, dry_run=dry_run) if found else "no day is pending")
     if any("shadows" in ended.counts for ended in found):
         console.print(_shadow_table(found))
     if known := next((ended.counts["precision"] for ended in reversed(found) if "precision" in ended.counts), None):
         console.print(_precision_table(known))
+    if any("snoozed" in ended.counts for ended in found):
+        book = stream_state.rule_book(config.lake.root, config.streams)
+        console.print(_snoozed_table(archived_snoozes(config.lake.root), book, config.streams, found))
     console.print(f"data docs: {docs_folder(config.lake.root) / 'site' / 'index.html'}", soft_wrap=True)
 
 
@@ -115,6 +125,28 @@ def _precision_table(known: "list[dict[str, Any]]") -> "RecordTable":
 
     title = f"labelled alerts of {PRECISION_DAYS} days, as known at the run"
     return precision_table(map(read_precision, known), title=title)
+
+
+def _snoozed_table(
+    known: "Snoozes", book: "RuleBook", streams: "Mapping[str, Stream]", found: "list[Ended]"
+) -> "RecordTable":
+    """The snoozes of each day, with the alerts that they cover; groups without values of sensitive fields."""
+    from nightjar.backfill.publish.snoozed import read_snoozed
+    from nightjar.operations.snoozing import shown_group
+    from nightjar.rules.timestamps import iso_text
+    from nightjar.terminal.tables import RecordTable, number, prose
+
+    said = (prose("group"), number("alerts"), "until", "author", prose("reason"))
+    table = RecordTable("day", "rule", *said, title="snoozed groups")
+    for ended in found:
+        for written in ended.counts.get("snoozed", ()):
+            of, snooze = read_snoozed(written, known)
+            about = ("forgotten", f"{of.alerts:,}", "", "", "")
+            if snooze is not None:
+                until, group = f"{iso_text(snooze.until)[:16]}Z", shown_group(snooze, book, streams)
+                about = (group, f"{of.alerts:,}", until, snooze.author, snooze.reason)
+            table.add_row(ended.request.day.isoformat(), of.rule_id, *about)
+    return table
 
 
 def _shadow_table(found: "list[Ended]") -> "RecordTable":
