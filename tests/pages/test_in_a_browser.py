@@ -2,15 +2,18 @@
 
 import getpass
 import json
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from nightjar.backfill.backtest.report import as_mapping, write_report
 from nightjar.contracts.quarantine import quarantine_record
 from nightjar.contracts.rule_status import failure_record
 from nightjar.kafka.clients import producer
@@ -22,6 +25,7 @@ from nightjar.pages.local import local_pages
 from nightjar.rules.events import Reason, Rejection
 from nightjar.rules.tables import TableType
 from nightjar.rules.types import STRING, Kind
+from tests.nightjar.test_backtest_report import FOUND as RESULT
 from tests.support.alert_records import alert
 from tests.support.browser import barriers, chromium, needs_chromium, served
 from tests.support.explained_lake import LIMIT, Ground, named, small_lake
@@ -77,6 +81,31 @@ def test_alerts_appear_as_they_arrive(tmp_path: Path, kafka_topics: TestTopics) 
         send(own, alert("e3", rule_id="other", text="third"), alert("e4"))
         expect(rows).to_have_count(1)
         expect(rows.first).to_contain_text("third")
+
+
+def test_a_backtest_shows_its_figures_once_it_has_ended(tmp_path: Path, kafka_topics: TestTopics) -> None:
+    """On the page that was opened while it ran, and which then reads nothing any more."""
+    is_over = threading.Event()
+
+    def evaluated(folder: Path, text: str, *_: object, log: Callable[[str], object], **__: object) -> None:
+        (folder / "rules.yaml").write_text(text)
+        log("evaluating")
+        assert is_over.wait(60)
+        (folder / "figures.jsonl").write_text(json.dumps(as_mapping(RESULT), default=str))
+        write_report([RESULT], folder / "report.html", "looked at")
+
+    running = patch("nightjar.pages.backtests.run_backtest", evaluated)
+    with running, looking(small_lake(tmp_path), kafka_topics.ensure()) as (page, address):
+        page.goto(f"{address}/edit")
+        for name in ("first", "last"):
+            page.locator(f"[name={name}]").fill("2026-01-05")
+        page.get_by_role("button", name="Backtest").click()
+        status = page.locator("main [role=status]")
+        expect(status).to_contain_text("It is evaluated. evaluating")
+        is_over.set()
+        expect(status).to_have_text("It has ended.")
+        expect(page.get_by_role("link", name="report")).to_be_visible()
+        assert page.locator("[data-refresh]").get_attribute("data-refresh") == "0"
 
 
 def test_an_alert_is_labelled_by_keyboard_and_says_so_at_once(tmp_path: Path, kafka_topics: TestTopics) -> None:

@@ -55,18 +55,20 @@
     });
   }
 
-  // A part that is read again every few seconds, as long as somebody looks.
+  // A part that is read again every few seconds, as long as somebody looks, until it says 0.
   /** @param {HTMLElement} part */
   const refresh = async (part) => {
     if (!document.hidden) {
       try {
         const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        /** @type {HTMLElement | null} */
         const fresh = page.querySelector("[data-refresh]");
         part.classList.toggle("stale", !fresh);
         if (fresh) {
           localise(fresh);
           part.replaceChildren(...fresh.childNodes);
+          part.dataset.refresh = fresh.dataset.refresh;
           reachable();
         }
       } catch {
@@ -76,7 +78,10 @@
     again(part);
   };
   /** @param {HTMLElement} part */
-  const again = (part) => setTimeout(() => refresh(part), Number(part.dataset.refresh) * 1000);
+  const again = (part) => {
+    const seconds = Number(part.dataset.refresh);
+    if (seconds > 0) setTimeout(() => refresh(part), seconds * 1000);
+  };
   /** @type {HTMLElement | null} */
   const refreshed = document.querySelector("[data-refresh]");
   if (refreshed) again(refreshed);
