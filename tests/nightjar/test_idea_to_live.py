@@ -80,12 +80,17 @@ def started(folder: Path, environment: dict[str, str]) -> "subprocess.Popen[str]
     return up
 
 
+def own_environment() -> dict[str, str]:
+    """Without this installation's settings, with ports of its own, and this Python's commands."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTJAR_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**others, **GIVEN, "PATH": path}
+
+
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     """The tutorial, walked to its end; lines that the page shows are printed by the command before them."""
-    others = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTJAR_")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = Walk(tmp_path_factory.mktemp("walk"), {**others, **GIVEN, "PATH": path})
+    done = Walk(tmp_path_factory.mktemp("walk"), own_environment())
     try:
         for kind, file, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
             if file:
