@@ -22,6 +22,8 @@ from tests.support.frames import DAY, NOON
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 DAG = "nightly_backfill"
+# Addresses that take what changes lists and rules.
+ACTS = ("tables/x/change", "tables/x/import", "tables/x/approve", "edit", "rules/x/approve", "rules/x/decline")
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +149,7 @@ def test_a_viewer_looks_and_a_user_labels(running: LocalAirflow, alert_path: str
     for other, code in (({}, 503), ({"seal": "0" * 64}, 403), ({"label": "dunno"}, 400)):
         form = {"label": "fraud", "seal": seal} | other
         assert session_of(running).post(f"/nightjar/{alert_path}/label", data=form).status_code == code, form
-        for path in (f"{alert_path}/label", "tables/x/change", "tables/x/import", "tables/x/approve"):
+        for path in (f"{alert_path}/label", *ACTS):
             assert session_of(running, "viewer").post(f"/nightjar/{path}", data=form).status_code == 403, path
         assert session_of(running, None).post(f"/nightjar/{alert_path}/label", data=form).status_code == 401
 
