@@ -171,7 +171,7 @@ class Timeline(Arena):
 
     def behind_inserted(self, reach: int, horizon: int, *, late: bool = True) -> Runs:
         """The rows of the last `insert`, and those behind them in their groups as far as `reach` (µs) after the last;
-        late ones too if `late`, each in a run of its own. horizon: see Runs."""
+        late ones too if `late`, each in a run of its own. horizon: see Runs; rows before it are left out."""
         touched, first, places = self._inserted
         starts, ends = (self._spans[touched, at].astype(np.int64) for at in (segments.START, segments.END))
         begins, last = places[first[:-1]], places[first[1:] - 1]
@@ -185,13 +185,13 @@ class Timeline(Arena):
         starts, ends = (self._spans[:, at].astype(np.int64) for at in (segments.START, segments.END))
         some = ends > starts
         starts, ends = starts[some], ends[some]
-        begins = starts.copy()
-        for at in np.flatnonzero(self.times[starts] < horizon):
-            begins[at] += np.searchsorted(self.times[starts[at] : ends[at]], horizon)
-        return self._runs(starts, begins, ends, horizon, with_late=late)
+        return self._runs(starts, starts, ends, horizon, with_late=late)
 
     def _runs(self, starts: Int64Array, begins: Int64Array, ends: Int64Array, horizon: int, *, with_late: bool) -> Runs:
-        """Runs of the places from `begins` to below `ends` of segments that begin at `starts`."""
+        """Runs of the places from `begins` to below `ends`, from the horizon on, of segments that begin at `starts`."""
+        begins = begins.copy()
+        for at in np.flatnonzero(self.times[begins] < horizon):
+            begins[at] += np.searchsorted(self.times[begins[at] : ends[at]], horizon)
         sizes = ends - begins
         groups = np.repeat(np.arange(len(sizes)), sizes)
         at = np.arange(len(groups)) + np.repeat(begins - np.cumsum(sizes) + sizes, sizes)
@@ -222,7 +222,7 @@ class Timeline(Arena):
         evaluate is due by now, and has become so, or something has come since that changes what holds there."""
         store, shortest, longest = self.store, min(withins), max(withins)
         groups = self._groups_since(base, needed)
-        touched, first, places = self._place(groups, base, needed.since, groups)
+        touched, first, places = self._inserted = self._place(groups, base, needed.since, groups)
         arena = self._spans, self.rows, self.times
         affected = segments.affected(
             touched,

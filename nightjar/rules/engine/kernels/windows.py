@@ -290,11 +290,13 @@ def _slid(k, last, a, b, low, end, excluding, begin, ops, n):
 
 
 @kernel(inline="always")
-def _ascends(low, first, last):
-    falls = 0
+def _slides(low, end, excluding, first, last):
+    """Whether windows only move on. One that ends before it begins would have `sliding` write outside its arrays."""
+    own = 0 if excluding else 1
+    others = np.int64(low[first] > end[first] + own)
     for k in range(first + 1, last):
-        falls |= low[k] < low[k - 1]
-    return falls == 0
+        others |= np.int64(low[k] < low[k - 1]) | np.int64(low[k] > end[k] + own)
+    return others == 0
 
 
 @kernel
@@ -333,7 +335,7 @@ def changes(run_first, rows, at, low, end, excluding, late, last_late, order, sl
                     contended += 1
         fill[r, 0] = low[first]
         fill[r, 1] = end[first]
-        if contended == 0 and slides and first + 1 < last and _ascends(low, first, last):
+        if contended == 0 and slides and first + 1 < last and _slides(low, end, excluding, first, last):
             slid[sliding] = r
             sliding += 1
             fill[r, 1] = fill[r, 0]
