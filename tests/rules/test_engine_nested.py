@@ -116,6 +116,20 @@ def test_a_rule_that_is_published_later_knows_what_measures_were_at_the_events_b
         assert alerts
 
 
+def test_events_that_come_while_a_rule_is_paused_count_when_it_goes_on() -> None:
+    """The rule on the same group-by keeps their rows; nothing marks them meanwhile."""
+    plain = {**RULE, "id": "plain", "measures": {"seen": RULE["measures"]["seen"]}, "when": "seen > 100"}
+    tables = [batch((at, "d"), arrival=at) for at in range(1, 10)]
+    engine = Engine(STREAM, rules(plain, RULE))
+    engine.advance(tables[0])
+    engine.set_rules(rules(plain, {**RULE, "state": "paused"}))
+    for each in tables[1:8]:
+        assert not engine.advance(each).alerts.num_rows
+    engine.set_rules(rules(plain, RULE))
+    found = latest([engine.advance(tables[8]).alerts])
+    assert found == {"9-d": {"again": 8, "seen": 9}}
+
+
 def test_the_windows_of_both_are_retained() -> None:
     """S18.4: an event of the outer window depends on those of the inner window before it."""
     assert widest(RuleVersion(parse_rule(RULE, STREAMS), 1, 0)) == 11 * 3600 * SECOND

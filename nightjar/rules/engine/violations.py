@@ -23,7 +23,9 @@ def mark(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs, base: in
     To be called after the rows from `base` on have been inserted, and before anything is evaluated. runs: what is to be
     evaluated then; horizon: µs, see Runs.
     """
-    if plan.nested is not None:
+    if plan.nested is None:
+        timeline.marked = frozenset()  # the rows that come meanwhile are not marked
+    else:
         nested.mark(timeline, masks, plan.nested, base, horizon)
     if plan.looked_at is None:
         timeline.violations = frozenset()
