@@ -75,15 +75,13 @@ def sums(
         n = np.int64(0)
         high = np.int64(0)
         lower = np.int64(0)
-        for p in range(base, stop + 1):
-            held[0, p - base] = n
-            held[1, p - base] = high
-            held[2, p - base] = lower
-            if p < stop:
-                counted = (marks[p, word] >> bit) & 1
-                n += counted
-                high += counted * (np.int64(values[p, column]) >> 32)
-                lower += counted * (np.int64(values[p, column]) & _LOW)
+        for p in range(base, stop):
+            held[0, p - base], held[1, p - base], held[2, p - base] = n, high, lower
+            counted = (marks[p, word] >> bit) & 1
+            n += counted
+            high += counted * (np.int64(values[p, column]) >> 32)
+            lower += counted * (np.int64(values[p, column]) & _LOW)
+        held[0, stop - base], held[1, stop - base], held[2, stop - base] = n, high, lower
         for k in range(first, last):
             a, b = low[k] - base, end[k] + own - base
             all_n, all_high, all_low = held[0, b] - held[0, a], held[1, b] - held[1, a], held[2, b] - held[2, a]
@@ -108,7 +106,6 @@ def extremes(run_first, slid, low, end, own, marks, word, bit, values, column, l
         base = middle = b = low[first]
         newest = base - 1
         newer = nothing
-        held[0] = nothing
         for k in range(first, last):
             a, stop = low[k], end[k] + own
             while b < stop:
