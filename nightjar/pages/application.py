@@ -36,7 +36,7 @@ from nightjar.pages.labels import Send, add_labels
 from nightjar.pages.lake_reader import DAYS_SHOWN, MOST_DOWNLOADED, NO_LABEL, ROWS_SHOWN, Filter, LakeReader, day_of
 from nightjar.pages.live import LiveAlerts
 from nightjar.pages.readiness import Readiness
-from nightjar.pages.rendering import HEADERS, Rendering
+from nightjar.pages.rendering import HEADERS, EventTime, Rendering
 from nightjar.pages.rows import csv_of, row_of, with_changes
 from nightjar.pages.rule_pages import add_rules
 from nightjar.pages.rule_reader import RuleReader
@@ -48,7 +48,7 @@ from nightjar.rules.display import yaml_text
 from nightjar.rules.errors import NightjarError, SettingsError
 from nightjar.rules.masking import MASK
 from nightjar.rules.states import Severity
-from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, from_microseconds
+from nightjar.rules.timestamps import from_microseconds
 
 _OWN_ASSETS = ("application.css", "application.js", "editor.js")
 # Events of a window that its table has, and days of the heat map.
@@ -56,10 +56,6 @@ _EVENTS_SHOWN, _NIGHTS_SHOWN = 200, 60
 # How often a live page looks for alerts, and how long it says nothing at the most, so that both sides notice a lost
 # connection; seconds.
 _LOOKS, _SILENCE = 0.25, 5.0
-
-
-# A time in an address, µs.
-EventTime = Annotated[int | None, Query(ge=MIN_TIMESTAMP, le=MAX_TIMESTAMP)]
 
 
 class Asked(BaseModel):

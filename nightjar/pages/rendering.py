@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Request, status
+from fastapi import Query, Request, status
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nightjar.contracts.alerts import RETRACTED
 from nightjar.contracts.reconciliation import Outcome
 from nightjar.rules.display import readable
-from nightjar.rules.timestamps import microseconds
+from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, microseconds
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -29,9 +29,20 @@ HEADERS = {
 }
 
 
+# A time in an address, µs.
+EventTime = Annotated[int | None, Query(ge=MIN_TIMESTAMP, le=MAX_TIMESTAMP)]
+
+
 def see_other(address: str) -> RedirectResponse:
     """The answer to a form that has been acted on: what is at the address."""
     return RedirectResponse(address, status.HTTP_303_SEE_OTHER, headers=HEADERS)
+
+
+def to_alert(alert_id: str, at: int | None, part: str) -> RedirectResponse:
+    """The answer to a form of an alert's page: a part of that page. at: the time of the alert's event (µs), by which it
+    is found sooner."""
+    query = "" if at is None else f"?at={at}"
+    return see_other(f"../{quote(alert_id, safe='')}{query}#{part}")
 
 
 class Rendering:

@@ -33,7 +33,7 @@ from nightjar.operations.snoozing import (
 from nightjar.pages.acting import Acting, acted
 from nightjar.pages.lake_reader import LakeReader
 from nightjar.pages.readings import Reading
-from nightjar.pages.rendering import see_other
+from nightjar.pages.rendering import EventTime, see_other, to_alert
 from nightjar.pages.rows import group_text
 from nightjar.rules.durations import parse_duration
 from nightjar.rules.errors import SettingsError
@@ -165,15 +165,16 @@ def add_snoozes(
 ) -> None:
     """Add the addresses that take the forms."""
 
-    def do(alert_id: str, who: str, form: Mapping[str, str]) -> None:
+    def do(alert_id: str, who: str, form: Mapping[str, str]) -> int:
         known, alert = snoozes(), reader().labelled(alert_id)
-        reason, at = form.get("reason", "").strip(), now()
+        reason, at, happened = form.get("reason", "").strip(), now(), microseconds(alert.event_time)
         if form.get("do") == "end":
             known.send(ends_of_alert(known.current(), alert, author=who, reason=reason, at=at))
-            return
-        since = microseconds(alert.event_time) if form.get("since") == _FROM_ALERT else at
+            return happened
+        since = happened if form.get("since") == _FROM_ALERT else at
         until = after(at, parse_duration(form.get("length", "")))
         known.send([snooze_of_alert(alert, since=since, until=until, author=who, reason=reason, at=at)])
+        return happened
 
     def end(rule_id: str, snooze_id: str, who: str, reason: str) -> None:
         known = snoozes()
@@ -186,13 +187,12 @@ def add_snoozes(
     @app.post("/alerts/{alert_id}/snooze", dependencies=[guard])
     async def of_alert(request: Request, alert_id: str, acting: Acting = actor) -> RedirectResponse:
         who, form = await acted(request, acting)
-        await run_in_threadpool(do, alert_id, who, form)
-        return to_alert(alert_id)
+        return back(alert_id, await run_in_threadpool(do, alert_id, who, form))
 
     @app.get("/alerts/{alert_id}/snooze", dependencies=[guard])
-    def to_alert(alert_id: str) -> RedirectResponse:
+    def back(alert_id: str, at: EventTime = None) -> RedirectResponse:
         """Where a login leads whose session had ended before the form was sent; likewise the others."""
-        return see_other(f"../{quote(alert_id, safe='')}#snoozed")
+        return to_alert(alert_id, at, "snoozed")
 
     @app.post("/entity/snooze", dependencies=[guard])
     async def of_entity(request: Request, acting: Acting = actor) -> RedirectResponse:

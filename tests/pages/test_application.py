@@ -257,7 +257,7 @@ def test_an_alert_is_labelled_from_its_page(pages: Pages) -> None:
         client.get(f"/?token={pages.access.token}")
         form = {"seal": seal, "label": "fraud", "reason": HOSTILE}
         answer = client.post(f"{path}/label", data=form)
-        assert (answer.status_code, answer.headers["location"]) == (303, f"../{named()}#said")
+        assert (answer.status_code, answer.headers["location"]) == (303, f"../{named()}?at={microseconds(NOON)}#said")
         (said,) = pages.sent
         assert said | {"known_at": ""} == {
             "alert_id": named(),
@@ -311,7 +311,10 @@ def test_a_group_is_snoozed_from_the_pages_and_its_alerts_are_marked(pages: Page
     with pages.stranger() as client, patch("nightjar.pages.snoozes.now", lambda: microseconds(NOON + days(1))):
         client.get(f"/?token={pages.access.token}")
         answer = client.post(f"{path}/snooze", data=form)
-        assert (answer.status_code, answer.headers["location"]) == (303, f"../{named()}#snoozed")
+        assert (answer.status_code, answer.headers["location"]) == (
+            303,
+            f"../{named()}?at={microseconds(NOON)}#snoozed",
+        )
         (record,) = pages.snoozes.records
         assert (record["rule_id"], record["group"], record["author"]) == (
             "limit",
