@@ -13,18 +13,21 @@ the lake.
 Where a table's declaration asks for approvals (S22.8), a change has an `id`, and waits for a record by another author:
 
     {"table": "blocked_ips", "approve": ["4f2a"], "author": "bob"}
+
+With `decline` in the place of `approve` they wait no more, and never take effect. Their own author may do that, too.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from nightjar.contracts.json_text import ascii_json
+from nightjar.rules.approval import APPROVE, DECLINE, same_person
 from nightjar.rules.engine.table_rows import Change
 from nightjar.rules.rulebook import Record
 from nightjar.rules.table_values import declared_values, is_text, text_size
@@ -45,7 +48,8 @@ MAX_WAITING_TEXT = 64 << 20
 
 _ACTIONS = {"set": True, "remove": False}
 _MEMBERS = frozenset({"table", *_ACTIONS, "values", "valid_from", "author", "reason", "id"})
-_OF_APPROVAL = frozenset({"table", "approve", "author", "reason"})
+_DECISIONS = {APPROVE: True, DECLINE: False}
+_OF_DECISION = frozenset({"table", *_DECISIONS, "author", "reason"})
 _INT64 = 1 << 63
 
 
@@ -70,21 +74,36 @@ def change_record(
     return table.encode(), ascii_json(record)
 
 
-def approval_record(table: str, ids: Sequence[str], *, author: str, reason: str = "") -> tuple[bytes, bytes]:
-    """Key and value of a record that approves changes, at most MAX_KEYS."""
-    return table.encode(), ascii_json(
-        {"table": table, "approve": list(ids), "author": author, **({"reason": reason} if reason else {})}
-    )
+def decision_record(
+    table: str, ids: Sequence[str], *, approves: bool, author: str, reason: str = ""
+) -> tuple[bytes, bytes]:
+    """Key and value of a record that approves or declines changes, at most MAX_KEYS."""
+    record = {"table": table, APPROVE if approves else DECLINE: list(ids), "author": author}
+    return table.encode(), ascii_json(record | ({"reason": reason} if reason else {}))
+
+
+@dataclass(frozen=True)
+class Declined:
+    """A change that somebody has declined, which never takes effect. position, arrival (µs): of the record."""
+
+    change: Change
+    position: int
+    arrival: int
+    author: str
+    reason: str
 
 
 class ChangeReader:
     """Reads the records of the topic in order, some at a time. tables: the declared ones, with the type of the key.
 
-    waiting: changes that wait for approval, by table and id. unusable: how many records have had no effect.
+    declined: is told of each change that somebody declines. waiting: changes that wait for approval, by table and id.
+    unusable: how many records have had no effect.
     """
 
-    def __init__(self, tables: Mapping[str, FieldType]) -> None:
-        self._tables = tables
+    def __init__(
+        self, tables: Mapping[str, FieldType], declined: Callable[[Declined], object] = lambda _: None
+    ) -> None:
+        self._tables, self._declined = tables, declined
         self.waiting: dict[tuple[str, str], Change] = {}
         self.unusable = 0
         self._undated = set[tuple[str, str]]()
@@ -94,9 +113,10 @@ class ChangeReader:
         """The changes that take effect with these records."""
         for record in records:
             written = _written(record)
-            change = _approval(written) if "approve" in written else _change(record, written, self._tables)
-            if isinstance(change, _Approval):
-                yield from self._approved(record, change)
+            is_decision = not _DECISIONS.keys().isdisjoint(written)
+            change = _decision(written) if is_decision else _change(record, written, self._tables)
+            if isinstance(change, _Decision):
+                yield from self._decided(record, change)
             elif change is None:
                 self.unusable += 1
             elif not _needs_approval(change, self._tables[change.table]):
@@ -115,33 +135,39 @@ class ChangeReader:
         if not dated:
             self._undated.add(place)
 
-    def _approved(self, record: Record, approval: _Approval) -> Iterator[Change]:
+    def _decided(self, record: Record, decision: _Decision) -> Iterator[Change]:
+        """The changes that a decision lets take effect."""
         found = False
-        for name in approval.ids:
-            place = approval.table, name
+        for name in decision.ids:
+            place = decision.table, name
             change = self.waiting.get(place)
-            if change is None or change.author == approval.author:
+            if change is None or (decision.approves and same_person(change.author, decision.author)):
                 continue
             found = True
             del self.waiting[place]
             self._size -= _size(change)
             begins = record.arrival if place in self._undated else change.valid_from
             self._undated.discard(place)
+            if not decision.approves:
+                self._declined(Declined(change, record.offset, record.arrival, decision.author, decision.reason))
+                continue
             yield replace(
                 change,
                 position=record.offset,
                 arrival=record.arrival,
                 valid_from=begins,
-                approver=approval.author,
+                approver=decision.author,
             )
         self.unusable += not found
 
 
 @dataclass(frozen=True)
-class _Approval:
+class _Decision:
     table: str
     ids: list[str]
+    approves: bool
     author: str
+    reason: str
 
 
 def _needs_approval(change: Change, kind: FieldType) -> bool:
@@ -163,13 +189,19 @@ def _written(record: Record) -> dict[str, Any]:
     return written if isinstance(written, dict) else {}
 
 
-def _approval(written: Mapping[str, Any]) -> _Approval | None:
-    ids, table, author = written["approve"], written.get("table"), written.get("author")
-    if not written.keys() <= _OF_APPROVAL or not isinstance(table, str) or not isinstance(author, str) or not author:
+def _decision(written: Mapping[str, Any]) -> _Decision | None:
+    """The decision that a record is; None if it is anything else."""
+    (action, *others), table = [name for name in _DECISIONS if name in written], written.get("table")
+    ids, author, reason = written[action], written.get("author"), written.get("reason", "")
+    if others or not written.keys() <= _OF_DECISION or not isinstance(table, str):
+        return None
+    if not isinstance(author, str) or not author.strip() or not isinstance(reason, str):
+        return None
+    if max(len(author), len(reason)) > MAX_TEXT:
         return None
     if not isinstance(ids, list) or not 0 < len(ids) <= MAX_KEYS or not all(isinstance(each, str) for each in ids):
         return None
-    return _Approval(table, ids, author)
+    return _Decision(table, ids, _DECISIONS[action], author, reason)
 
 
 def _change(record: Record, written: Mapping[str, Any], tables: Mapping[str, FieldType]) -> Change | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import json
 import time
 import uuid
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any
 
 from nightjar.configuration.settings import Settings
@@ -18,13 +20,15 @@ from nightjar.contracts.table_changes import (
     MAX_TEXT,
     MAX_VALUES_TEXT,
     ChangeReader,
-    approval_record,
+    Declined,
     change_record,
+    decision_record,
 )
 from nightjar.files.table_files import FileRow, Key, keys_of
 from nightjar.kafka.clients import explained, producer
 from nightjar.kafka.readers import Reader
 from nightjar.operations.rule_publishing import login_name
+from nightjar.rules.approval import same_person
 from nightjar.rules.engine.table_rows import Change, TableRows
 from nightjar.rules.errors import SettingsError, shortened
 from nightjar.rules.names import did_you_mean
@@ -46,19 +50,28 @@ _SHOWN = 10
 class TableHistory:
     """What the topic says.
 
-    changes: in order, also those that are beyond the bounds; waiting: those that need approval, likewise; skipped: how
-    many records have no effect.
+    changes: in order, also those that are beyond the bounds; waiting: those that need approval, likewise; declined:
+    those that nobody can approve any more; skipped: how many records have no effect.
     """
 
     rows: TableRows
     changes: tuple[Change, ...]
     skipped: int
     waiting: tuple[Change, ...] = ()
+    declined: tuple[Declined, ...] = ()
 
     def of(self, table: str, key: Key | None = None) -> list[Change]:
-        """The changes of a table (of one key, if given), those that wait last."""
-        every = (*self.changes, *self.waiting)
+        """The changes of a table (of one key, if given): those that took effect or were declined in the order of the
+        records that made them so, then those that wait."""
+        effective = ((each.position, each) for each in self.changes)
+        declined = ((each.position, each.change) for each in self.declined)
+        ended = (each for _, each in heapq.merge(effective, declined, key=itemgetter(0)))
+        every = (*ended, *self.waiting)
         return [each for each in every if each.table == table and (key is None or key in each.keys)]
+
+    def decline_of(self, change: Change) -> Declined | None:
+        """Who declined a change that it has; None if nobody did."""
+        return next((each for each in self.declined if each.change is change), None)
 
     def keys(self, table: str, at: int | None = None) -> list[str]:
         """The keys that the table has at an event time (µs; None: now), as text."""
@@ -90,7 +103,8 @@ class TableLog:
             remedy = "Declare one as [tables.NAME] beside the streams"
             raise SettingsError("no table is declared", where="tables", remedy=remedy)
         self.next = 0
-        self._rows, self._reader = TableRows(declared), ChangeReader(declared)
+        self._declined: list[Declined] = []
+        self._rows, self._reader = TableRows(declared), ChangeReader(declared, self._declined.append)
         self._changes: list[Change] = []
 
     def add(self, records: Iterable[Record]) -> TableHistory:
@@ -105,7 +119,7 @@ class TableLog:
         self._rows.add(changes, changes[-1].position + 1 if changes else 0)
         self._changes += changes
         waiting = tuple(self._reader.waiting.values())
-        return TableHistory(self._rows, tuple(self._changes), self._reader.unusable, waiting)
+        return TableHistory(self._rows, tuple(self._changes), self._reader.unusable, waiting, tuple(self._declined))
 
 
 def read_records(settings: Settings, offset: int = 0) -> Iterator[Record]:
@@ -197,9 +211,7 @@ def change_records(table: str, orders: Iterable[Order]) -> tuple[list[str], list
     ids, records = list[str](), list[tuple[bytes, bytes]]()
     for order in orders:
         who = (login_name() or "") if order.author is None else order.author
-        for name, text in (("author", who), ("reason", order.reason)):
-            if len(text) > MAX_TEXT:
-                raise SettingsError(f"has more than {MAX_TEXT} characters", where=name, remedy="Shorten it")
+        _refuse_long(who, order.reason)
         for part in _parts(order):
             ids.append(uuid.uuid4().hex[:_ID_DIGITS])
             records.append(
@@ -244,15 +256,19 @@ def change_table(settings: Settings, table: str, orders: Iterable[Order], arriva
     return ids
 
 
-def approval_records(
-    table: str, ids: Sequence[str], known: TableHistory, *, author: str | None, reason: str
+def decision_records(
+    table: str, ids: Sequence[str], known: TableHistory, *, approves: bool, author: str | None, reason: str
 ) -> list[tuple[bytes, bytes]]:
-    """The records that approve changes that wait. author: None: the login name.
+    """The records that approve, or decline, changes that wait. author: None: the login name.
 
     Raises:
-        SettingsError: one of them does not wait, or is of the same author.
+        SettingsError: one of them does not wait, or is to be approved by its author; nobody is named; the author or the
+            reason is too long.
     """
-    who = (login_name() or "") if author is None else author
+    who = ((login_name() or "") if author is None else author).strip()
+    if not who:
+        raise SettingsError("is missing", where="author", remedy="Say who you are")
+    _refuse_long(who, reason)
     waiting = {each.id: each for each in known.waiting if each.table == table}
     for name in ids:
         if name not in waiting:
@@ -260,11 +276,17 @@ def approval_records(
             raise SettingsError(
                 f"is no change of {table} that waits for approval", where=shortened(name), remedy=remedy
             )
-        if not who or waiting[name].author == who:
+        if approves and same_person(waiting[name].author, who):
             remedy = "Somebody else has to approve it"
             raise SettingsError(f"was ordered by {waiting[name].author}", where=shortened(name), remedy=remedy)
     parts = (ids[at : at + MAX_KEYS] for at in range(0, len(ids), MAX_KEYS))
-    return [approval_record(table, part, author=who, reason=reason) for part in parts]
+    return [decision_record(table, part, approves=approves, author=who, reason=reason) for part in parts]
+
+
+def _refuse_long(author: str, reason: str) -> None:
+    for name, text in (("author", author), ("reason", reason)):
+        if len(text) > MAX_TEXT:
+            raise SettingsError(f"has more than {MAX_TEXT} characters", where=name, remedy="Shorten it")
 
 
 def send_changes(settings: Settings, records: Iterable[tuple[bytes, bytes]], stamp: int | None = None) -> None:

@@ -15,8 +15,8 @@ from nightjar.operations.tables import (
     Order,
     TableHistory,
     TableLog,
-    approval_records,
     change_records,
+    decision_records,
     now,
     read_records,
     refuse_beyond_bounds,
@@ -98,15 +98,15 @@ class TableReader:
         self._send(records)
         return ids
 
-    def approve(self, table: str, ids: Sequence[str], author: str) -> None:
-        """Approve changes that wait.
+    def decide(self, table: str, ids: Sequence[str], author: str, *, approves: bool, reason: str = "") -> None:
+        """Approve, or decline, changes that wait.
 
         Raises:
-            SettingsError: see `approval_records`.
+            SettingsError: see `decision_records`.
             KafkaError: Kafka does not take it.
         """
         with self.history(fresh=True) as known:
-            records = approval_records(table, ids, known, author=author, reason="")
+            records = decision_records(table, ids, known, approves=approves, author=author, reason=reason)
         self._send(records)
 
     def lists_of(self, field: str, kind: FieldType, value: str) -> dict[str, bool | None]:

@@ -1,6 +1,6 @@
 """The pages of tables: what is on each list, since when, by whom and why; and the forms that change it.
 
-What it does not do: check or decide. Orders, imports and approvals pass through the functions of `nightjar table`
+What it does not do: check or decide. Orders, imports and decisions pass through the functions of `nightjar table`
 (operations/tables.py), and the user of the request is the author of all that is sent.
 """
 
@@ -129,9 +129,8 @@ def add_tables(
             summary = _summary(known, table, kind)
             values = known.values(table, at) if values_of(kind) and not hidden else {}
         waiting = [each for each in known.waiting if each.table == table]
-        changes = (known.of(table, asked[0]) if asked else [each for each in known.changes if each.table == table])[
-            ::-1
-        ]
+        in_turn = known.of(table, asked[0] if asked else None)
+        changes = (in_turn if asked else in_turn[: len(in_turn) - len(waiting)])[::-1]
         return rendering.page(
             request,
             "table.html",
@@ -200,13 +199,21 @@ def add_tables(
         who, form = await acted(request, acting)
         kind_of(table)
         name = form.get("id", "")
-        await run_in_threadpool(lambda: tables().approve(table, [name], who))
+        await run_in_threadpool(lambda: tables().decide(table, [name], who, approves=True))
+        return done(table, [name])
+
+    @app.post("/tables/{table}/decline", dependencies=[guard])
+    async def decline(request: Request, table: str, acting: Acting = actor) -> Response:
+        who, form = await acted(request, acting)
+        kind_of(table)
+        name, reason = form.get("id", ""), reason_of(form, MAX_TEXT)
+        await run_in_threadpool(lambda: tables().decide(table, [name], who, approves=False, reason=reason))
         return done(table, [name])
 
     @app.get("/tables/{table}/{form}", dependencies=[guard])
     def back(table: str, form: str) -> RedirectResponse:
         """Where a login leads whose session had ended before a form was sent."""
-        if form not in ("change", "import", "approve"):
+        if form not in ("change", "import", "approve", "decline"):
             raise HTTPException(status.HTTP_404_NOT_FOUND, "Nothing is here.")
         kind_of(table)
         return done(table)
@@ -232,26 +239,31 @@ def _summary(known: TableHistory, table: str, kind: FieldType) -> dict[str, Any]
 def _shown(change: Change, known: TableHistory, *, hidden: bool) -> dict[str, Any]:
     """A change as people read it."""
     waits, values = change in known.waiting, shown_values_of(change)
+    decline = known.decline_of(change)
+    # Without a time of its own, what waits is valid from its approval (S22.8).
+    is_undated = (waits or decline is not None) and change.valid_from == change.arrival
     return {
         "id": change.id,
         "arrival": from_microseconds(change.arrival),
-        # Without a time of its own, what waits is valid from its approval (S22.8).
-        "valid_from": None if waits and change.valid_from == change.arrival else from_microseconds(change.valid_from),
+        "valid_from": None if is_undated else from_microseconds(change.valid_from),
         "action": "set" if change.is_set else "remove",
         "keys": MASK if hidden else shown_keys(change.keys) + (f" ({values})" if values else ""),
         "author": change.author,
         "reason": change.reason,
         "approver": change.approver,
         "waits": waits,
+        "decline": decline,
     }
 
 
 def _became(known: TableHistory, table: str, sent: str) -> str:
-    """What became of a change that a form has sent, by its id: done, waits, or nothing; empty without an id."""
+    """What became of a change that a form has sent, by its id: done, declined, waits, or nothing; empty without one."""
     if not sent:
         return ""
     if any(each.id == sent and each.table == table for each in known.changes):
         return "done"
+    if any(each.change.id == sent and each.change.table == table for each in known.declined):
+        return "declined"
     return "waits" if any(each.id == sent and each.table == table for each in known.waiting) else "nothing"
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from deltalake import write_deltalake
 
-from nightjar.contracts.table_changes import MAX_KEYS, ChangeReader, approval_record, change_record
+from nightjar.contracts.table_changes import MAX_KEYS, ChangeReader, Declined, change_record, decision_record
 from nightjar.lake.table_rows import LakeTables
 from nightjar.lake.tables import TABLES
 from nightjar.rules.engine.table_rows import Change
@@ -127,6 +127,7 @@ def test_anything_else_has_no_effect(written: Any) -> None:
 APPROVED = {"blocked": TableType(Kind.STRING, approved_from=100)}
 WAITS = {**GOOD, "id": "one", "author": "ann"}
 APPROVAL = {"table": "blocked", "approve": ["one"], "author": "bob"}
+DECLINE = {"table": "blocked", "decline": ["one"], "author": "eve", "reason": "a typing error"}
 
 
 def effects(*records: dict[str, Any], first: int = 100) -> list[tuple[int, int, str, str]]:
@@ -142,7 +143,7 @@ def test_a_change_takes_effect_with_the_approval_of_somebody_else() -> None:
     assert effects(WAITS, APPROVAL) == [(1, 101, "ann", "bob")]
     assert effects({**WAITS, "valid_from": "1970-01-01T00:00:00Z"}, APPROVAL) == [(1, 0, "ann", "bob")]
     assert effects(WAITS, {**WAITS, "id": "two"}, {**APPROVAL, "approve": ["two", "one"]})[0][0] == 2
-    _, value = approval_record("blocked", ["one"], author="bob", reason="seen")
+    _, value = decision_record("blocked", ["one"], approves=True, author="bob", reason="seen")
     assert effects(WAITS, json.loads(value)) == [(1, 101, "ann", "bob")]
 
 
@@ -152,7 +153,14 @@ def test_a_change_takes_effect_with_the_approval_of_somebody_else() -> None:
         [WAITS],
         [APPROVAL, WAITS],
         [WAITS, {**APPROVAL, "author": "ann"}],
+        [WAITS, {**APPROVAL, "author": " Ann "}],
         [WAITS, {**APPROVAL, "author": ""}],
+        [WAITS, {**APPROVAL, "author": " "}],
+        [WAITS, {**APPROVAL, "reason": 1}],
+        [WAITS, {**APPROVAL, "reason": "x" * 501}],
+        [WAITS, {**APPROVAL, "decline": ["one"]}],
+        [WAITS, DECLINE, APPROVAL],
+        [WAITS, {**DECLINE, "author": "ann"}, APPROVAL],
         [WAITS, {**APPROVAL, "table": "ports"}],
         [WAITS, {**APPROVAL, "approve": ["two"]}],
         [WAITS, {**APPROVAL, "approve": "one"}],
@@ -169,6 +177,28 @@ def test_what_nobody_else_approves_has_no_effect(records: list[dict[str, Any]]) 
 
 def test_an_id_is_that_of_the_first_change_that_waits_under_it() -> None:
     assert effects(WAITS, {**WAITS, "author": "eve"}, APPROVAL, APPROVAL) == [(2, 102, "ann", "bob")]
+
+
+def test_what_was_declined_can_be_ordered_again() -> None:
+    assert effects(WAITS, DECLINE, WAITS, APPROVAL) == [(3, 103, "ann", "bob")]
+
+
+@pytest.mark.parametrize("wrong", [{"author": ""}, {"author": None}, {"decline": ["two"]}, {"more": 1}, {"reason": 1}])
+def test_what_is_no_decline_has_no_effect(wrong: dict[str, Any]) -> None:
+    assert effects(WAITS, {**DECLINE, **wrong}, APPROVAL) == [(2, 102, "ann", "bob")]
+
+
+def test_who_declined_a_change_is_told() -> None:
+    told: list[Declined] = []
+    reader = ChangeReader(APPROVED, told.append)
+    records = [
+        Record(7 + place, 100, json.dumps(each).encode()) for place, each in enumerate((WAITS, DECLINE, DECLINE))
+    ]
+    assert [*reader.read(records)] == []
+    assert [(each.change.id, each.position, each.author, each.reason) for each in told] == [
+        ("one", 8, "eve", "a typing error")
+    ]
+    assert (reader.waiting, reader.unusable) == ({}, 1)
 
 
 def test_changes_before_approvals_were_asked_for_need_none() -> None:

@@ -502,6 +502,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "table history": [Scenario(_table("history", "blocked"), 0, kafka=True, shown="ann[/x]")],
     "table approve": [Scenario(_table("approve", "blocked", HOSTILE), 2, kafka=True)],
+    "table decline": [Scenario(_table("decline", "blocked", HOSTILE, "--reason", "y"), 2, kafka=True)],
     "table set": [
         Scenario(_table("set", "blocked", "x", "--reason", "y", "--valid-from", HOSTILE), 2),
         Scenario(

@@ -1,6 +1,7 @@
 """Rows of tables from files, for `nightjar evaluate --table` and `nightjar table import`."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -164,20 +165,21 @@ def test_rows_with_other_values_are_set_again() -> None:
     ]
 
 
+def commands(place: Path, kafka_topics: TestTopics, declared: str) -> Callable[..., Result]:
+    """`nightjar table` with such arguments, on an empty topic."""
+    own = kafka_topics.settings
+    create(own, Topic(own.tables_topic, 1))
+    (place / "streams.toml").write_text(f"{SHIPPED.read_text()}\n{declared}\n")
+    given = environment(own) | {"NIGHTJAR_TABLES_TOPIC": own.tables_topic, "COLUMNS": "200"}
+    given["NIGHTJAR_STREAMS"] = str(place / "streams.toml")
+    return lambda *arguments: CliRunner().invoke(app, ["table", *arguments], env=given)
+
+
 @pytest.mark.kafka
 def test_the_commands_set_and_show_values(tmp_path: Path, kafka_topics: TestTopics) -> None:
     """What is set are all values of a row; a file sets those again whose values differ. What is none is not sent."""
-    own = kafka_topics.settings
-    create(own, Topic(own.tables_topic, 1))
-    streams = f"{SHIPPED.read_text()}\n[tables.cards]\nvalues = {{country = 'string', limit = 'decimal(12,2)'}}\n"
-    (tmp_path / "streams.toml").write_text(streams)
+    table = commands(tmp_path, kafka_topics, "[tables.cards]\nvalues = {country = 'string', limit = 'decimal(12,2)'}")
     (tmp_path / "cards.csv").write_text("key,country\nc1,DE\nc2,FR\nc3,[b]IT\n")
-    given = environment(own) | {"NIGHTJAR_TABLES_TOPIC": own.tables_topic, "COLUMNS": "200"}
-    given["NIGHTJAR_STREAMS"] = str(tmp_path / "streams.toml")
-
-    def table(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["table", *arguments], env=given)
-
     said = ("--reason", "contract", "--author", "ann")
     done = table("set", "cards", "c1", "c2", "--value", "limit=500", "--value", "country=DE", *said)
     assert (done.exit_code, done.output) == (0, "Set 2 rows of cards.\n")
@@ -198,6 +200,38 @@ def test_the_commands_set_and_show_values(tmp_path: Path, kafka_topics: TestTopi
     assert "country=DE, limit=500.00" in history
     assert "c2: country=FR; c3: country=[b]IT" in history
     assert "country string, limit decimal(12,2)" in table("list").output
+
+
+@pytest.mark.kafka
+def test_the_commands_approve_and_decline(tmp_path: Path, kafka_topics: TestTopics) -> None:
+    """S22.8: what waits has an id, by which somebody else approves it, or anybody declines it."""
+    table = commands(tmp_path, kafka_topics, '[tables.cards]\napproved_from = "2026-01-01T00:00:00Z"')
+    said = ("--reason", "seen", "--author", "ann")
+    assert table("set", "cards", "c1", *said).output.startswith("Somebody else has to approve it: nightjar table")
+    assert table("set", "cards", "c2", *said).exit_code == 0
+    assert table("set", "cards", "c3", *said).exit_code == 0
+    first, second, third = (each["id"] for each in json.loads(table("history", "cards", "--json").output))
+    assert f"{first} waits" in table("history", "cards").output
+    refused = {
+        "was ordered by ann": table("approve", "cards", first, "--author", "Ann "),
+        "author: is missing": table("decline", "cards", first, "--author", " ", "--reason", "no"),
+        "has more than 500 characters": table("decline", "cards", first, "--author", "bob", "--reason", "x" * 501),
+        "is no change of cards that waits": table("approve", "cards", "other", "--author", "bob"),
+    }
+    assert [why for why, answer in refused.items() if why not in str(answer.exception)] == []
+    assert table("approve", "cards", first, "--author", "bob").output == "Approved 1 change of cards.\n"
+    withdrawn = table("decline", "cards", second, "--author", "ann", "--reason", "a typing error")
+    assert withdrawn.output == "Declined 1 change of cards.\n"
+    assert "that waits" in str(table("approve", "cards", second, "--author", "bob").exception)
+    assert json.loads(table("show", "cards", "--json").output) == ["c1"]
+    decisions = ("id", "waits", "approved_by", "declined_by", "decline_reason")
+    found = [[each.get(name) for name in decisions] for each in json.loads(table("history", "cards", "--json").output)]
+    assert found == [
+        [first, False, "bob", None, None],
+        [second, False, "", "ann", "a typing error"],
+        [third, True, "", None, None],
+    ]
+    assert "declined by ann: a typing error" in table("history", "cards").output
 
 
 def test_an_order_is_as_many_records_as_its_values_need() -> None:

@@ -164,9 +164,10 @@ def test_who_may_only_look_sees_lists_and_changes_none(tmp_path: Path, topic: Ta
             page = pages.get(path)
             assert 'method="post"' not in page
             assert "Approve" not in page
+            assert "Decline" not in page
         assert "waits" in pages.get("/tables/checked")
         form = {"keys": "a", "rows": "a", "id": "one", "reason": "seen", "change": "set"}
-        for act in ("change", "import", "approve"):
+        for act in ("change", "import", "approve", "decline"):
             assert "Your role may look" in sent(pages, f"/tables/checked/{act}", VIEWER, 403, **form).text
             with entered(pages) as client:
                 assert client.get(f"/tables/checked/{act}").headers["location"] == "../checked"
@@ -191,6 +192,26 @@ def test_somebody_else_approves(tmp_path: Path, topic: TablesTopic) -> None:
         assert "It is done." in pages.get(f"/tables/checked?sent={name}")
         assert "approved by bob" in pages.get("/tables/checked?key=x")
         assert "no change of checked that waits" in sent(pages, "/tables/checked/approve", BOB, 400, id=name).text
+
+
+def test_somebody_declines(tmp_path: Path, topic: TablesTopic) -> None:
+    """The author, too; the page says who did it and why, and nobody can approve it any more."""
+    names = ("one", "two")
+    topic.append([change_record("checked", [name], is_set=True, author="ann", id=name) for name in names])
+    with serving(Ground(tmp_path), STREAMS, ANN, topic) as pages:
+        assert 'aria-label="Decline one"' in pages.get("/tables/checked")
+        assert "reason: is missing" in sent(pages, "/tables/checked/decline", code=400, id="one").text
+        there = sent(pages, "/tables/checked/decline", id="one", reason=HOSTILE).headers["location"]
+        assert there == "../checked?sent=one"
+        page = pages.get("/tables/checked?sent=one")
+        assert "It is declined, and never takes effect." in page
+        assert escape(HOSTILE) in page
+    with serving(Ground(tmp_path), STREAMS, BOB, topic) as pages:
+        assert "no change of checked that waits" in sent(pages, "/tables/checked/approve", BOB, 400, id="one").text
+        sent(pages, "/tables/checked/decline", BOB, id="two", reason="not ours")
+        page = pages.get("/tables/checked?sent=two")
+        assert page.index("by bob: not ours") < page.index("by ann")
+        assert 'aria-label="Decline' not in page
 
 
 def test_an_import_is_shown_before_it_is_sent(tmp_path: Path, topic: TablesTopic) -> None:

@@ -39,6 +39,8 @@ Values = Annotated[
         show_default=False,
     ),
 ]
+Ids = Annotated[list[str], typer.Argument(help="Of changes that wait, as `history` shows them.", show_default=False)]
+Decider = Annotated[str | None, typer.Option(help="Who decides; the login name by default.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
 
 
@@ -170,9 +172,14 @@ def history(
     wanted = None if key is None else keys_of([key], table, kind)[0]
     known = read_tables(context.settings, context.streams)
     changes, waiting = known.of(table, wanted), known.waiting
+    declines = [known.decline_of(each) for each in changes]
     if as_json:
         names = ("arrival", "valid_from", "change", "keys", "author", "reason")
-        approvals = ({"id": each.id, "waits": each in waiting, "approved_by": each.approver} for each in changes)
+        approvals = (
+            {"id": each.id, "waits": each in waiting, "approved_by": each.approver}
+            | ({} if by is None else {"declined_by": by.author, "decline_reason": by.reason})
+            for each, by in zip(changes, declines, strict=True)
+        )
         rows = ((*_row(each)[:3], list(each.keys), each.author, each.reason) for each in changes)
         written = [dict(zip(names, row, strict=True)) | more for row, more in zip(rows, approvals, strict=True)]
         show_json(
@@ -182,21 +189,26 @@ def history(
             ]
         )
         return
-    context.console.print(changes_table(changes, waiting))
+    said = [f"declined by {by.author}: {by.reason}" if by else "" for by in declines]
+    context.console.print(changes_table(changes, waiting, said))
 
 
-def changes_table(changes: "Sequence[Change]", waiting: "Collection[Change]" = ()) -> "RecordTable":
-    """Changes, the first one first; who has approved them, if that was needed. waiting: those that wait for it."""
+def changes_table(
+    changes: "Sequence[Change]", waiting: "Collection[Change]" = (), declines: "Sequence[str]" = ()
+) -> "RecordTable":
+    """Changes, the first one first; who has approved them, if that was needed. waiting: those that wait for it;
+    declines: of each, who declined it and why, or nothing."""
     from nightjar.operations.tables import shown_values_of
     from nightjar.terminal.tables import RecordTable, prose
 
-    approvals = ["approval"] if waiting or any(each.approver for each in changes) else []
+    declines = declines or [""] * len(changes)
+    approvals = [prose("approval")] if waiting or any(declines) or any(each.approver for each in changes) else []
     values = [prose("values")] if any(each.values for each in changes) else []
     shown = RecordTable(
         "arrival", "valid from", "change", prose("keys"), *values, "author", prose("reason"), *approvals
     )
-    for each in changes:
-        approval = f"{each.id} waits" if each in waiting else each.approver
+    for each, decline in zip(changes, declines, strict=True):
+        approval = decline or (f"{each.id} waits" if each in waiting else each.approver)
         of_keys = [shown_values_of(each)] if values else []
         shown.add_row(*_row(each), *of_keys, each.author, each.reason, *([approval] if approvals else []))
     return shown
@@ -224,24 +236,31 @@ def remove(table: Name, keys: Keys, reason: Reason, valid_from: ValidFrom = None
 @app.command()
 def approve(
     table: Name,
-    ids: Annotated[
-        list[str], typer.Argument(help="Of changes that wait, as `history` shows them.", show_default=False)
-    ],
+    ids: Ids,
     reason: Annotated[str, typer.Option(help="Why: one line, kept on the topic.", show_default=False)] = "",
-    author: Annotated[
-        str | None, typer.Option(help="Who approves; the login name by default.", show_default=False)
-    ] = None,
+    author: Decider = None,
 ) -> None:
     """Approve changes that somebody else has made, of a table whose declaration asks for approvals."""
-    from nightjar.operations.tables import approval_records, read_tables, send_changes
+    _decide(table, ids, author, reason, approves=True)
+
+
+@app.command()
+def decline(table: Name, ids: Ids, reason: Reason, author: Decider = None) -> None:
+    """Decline changes that wait for approval: they never take effect. Their own author may do that, too."""
+    _decide(table, ids, author, reason, approves=False)
+
+
+def _decide(table: str, ids: list[str], author: str | None, reason: str, *, approves: bool) -> None:
+    from nightjar.operations.tables import decision_records, read_tables, send_changes
     from nightjar.terminal.console import counted, line
 
     context = Context()
     _kind(context, table)
     known = read_tables(context.settings, context.streams)
-    records = approval_records(table, [*dict.fromkeys(ids)], known, author=author, reason=reason)
+    records = decision_records(table, [*dict.fromkeys(ids)], known, approves=approves, author=author, reason=reason)
     send_changes(context.settings, records)
-    context.console.print(line(f"Approved {counted(len(set(ids)), 'change')} of {table}."), soft_wrap=True)
+    done = "Approved" if approves else "Declined"
+    context.console.print(line(f"{done} {counted(len(set(ids)), 'change')} of {table}."), soft_wrap=True)
 
 
 @app.command("import")
