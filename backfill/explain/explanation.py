@@ -9,10 +9,9 @@ caller gives it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import partial
 from typing import Any, Protocol
 
 import polars as pl
@@ -133,18 +132,17 @@ def explain(
     unarchived: Unarchived | None = None,
     *,
     at: datetime | None = None,
-    rows: Callable[[Table], pl.LazyFrame] | None = None,
 ) -> Explanation:
     """Explain the alert. unarchived: what Kafka has and the lake has not.
 
     at: the time of the alert's event, by which it is found without reading all alerts; None, or another time than the
-    alert's: it is looked for. rows: the rows of a table in its newest version, for who keeps tables open.
+    alert's: it is looked for.
 
     Raises:
         BackfillError: nobody knows such an alert, or not what it is about.
     """
     root, recent = config.lake.root, unarchived or _Nothing()
-    lake, newer = _AlertRows(alert_id, rows or partial(scanning.rows, root)), recent.alerts(alert_id)
+    lake, newer = _AlertRows(alert_id, root), recent.alerts(alert_id)
     if newer.height:
         at = newer.get_column("event_time")[0]
     records, violations = (lake.of(table, at) for table in (ALERTS, VIOLATIONS))
@@ -182,17 +180,17 @@ def explain(
 
 @dataclass(frozen=True)
 class _AlertRows:
-    """The rows about an alert. rows: those of a table."""
+    """The rows about an alert in a lake."""
 
     alert_id: str
-    rows: Callable[[Table], pl.LazyFrame]
+    root: AnyPath
 
     def of(self, table: Table, at: datetime | None = None) -> pl.DataFrame:
         """Those of a table. at: the time of the alert's event, which its id is made of; None: it is looked for.
 
         Files are left out by that time. By an id none can be.
         """
-        mine = self.rows(table).filter(pl.col("alert_id") == self.alert_id)
+        mine = scanning.rows(self.root, table).filter(pl.col("alert_id") == self.alert_id)
         if at is not None:
             return mine.filter(pl.col("event_time") == at).collect()
         times = mine.select("event_time").collect().to_series()  # of all rows two columns are read, and not all

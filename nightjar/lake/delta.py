@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from datetime import date, timedelta
@@ -45,15 +47,45 @@ def parts_of(table: Table, at: Version | None) -> Iterator[tuple[Part, Any]]:
     return zip(table.parts, versions, strict=True)
 
 
+# Of a lake's table its newest version; None if there is no such table.
+Opener = Callable[[AnyPath, Table], DeltaTable | None]
+_OPENER: ContextVar[Opener | None] = ContextVar("opener", default=None)
+
+
+@contextmanager
+def opened_by(opener: Opener) -> Iterator[None]:
+    """What this thread reads inside the block are the tables that `opener` has open."""
+    before = _OPENER.set(opener)
+    try:
+        yield
+    finally:
+        _OPENER.reset(before)
+
+
 def exists(root: AnyPath, table: Table) -> bool:
     """Whether the table's log has a commit or a checkpoint; a crash during the table's creation leaves neither."""
     if table.parts:
         return all(exists(root, part.table) for part in table.parts)
+    opener = _OPENER.get()
+    return has_log(root, table) if opener is None else opener(root, table) is not None
+
+
+def has_log(root: AnyPath, table: Table) -> bool:
+    """The same of a table that is no union, whether or not somebody has it open."""
     return any(_COMMITTED.fullmatch(name) for name in names_in(root / table.name / "_delta_log"))
 
 
 def opened(root: AnyPath, table: Table, at: int | None = None) -> DeltaTable:
     """The table in the version `at` (None: the newest)."""
+    opener = _OPENER.get()
+    held = None if opener is None else opener(root, table)
+    if held is not None and at in (None, held.version()):
+        return held
+    return open_anew(root, table, at)
+
+
+def open_anew(root: AnyPath, table: Table, at: int | None = None) -> DeltaTable:
+    """The same, also where somebody has it open: his are not to be changed."""
     return DeltaTable(folder(root, table), version=at, storage_options=options_of(root))
 
 

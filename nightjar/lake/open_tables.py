@@ -1,8 +1,8 @@
 """Delta tables that stay open, for a process that reads a lake again and again.
 
-How it works: to see whether an open table has a newer version takes a millisecond, to open it and have Polars read its
-schema a tenth of a second. Once a minute each is opened anew, so that nobody looks at a lake for long that another one
-has replaced.
+How it works: to see whether the log has a commit after the version that is open takes no time, to open a table up to a
+tenth of a second. An open table is never changed: somebody else may be reading it. Once a minute each is opened anew,
+so that nobody looks at a lake for long that another one has replaced.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from nightjar.lake import delta, scanning
 from nightjar.lake.tables import Table
@@ -34,6 +35,12 @@ class OpenTables:
         self._lock = threading.Lock()
         self._opened: dict[str, tuple[DeltaTable, float]] = {}
         self._logs: dict[str, tuple[DeltaTable, int, pl.DataFrame]] = {}
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """All that this thread reads of the lake inside the block is of the tables that are open."""
+        with delta.opened_by(lambda root, table: self._newest(table) if root == self._root else None):
+            yield
 
     def version(self, table: Table) -> int | None:
         """The table's newest version; None where there is no table yet."""
@@ -99,15 +106,13 @@ class OpenTables:
     def _newest(self, table: Table) -> DeltaTable | None:
         with self._lock:
             held, since = self._opened.get(table.name, (None, 0.0))
-            if held is not None and time.monotonic() < since + _SECONDS:
-                try:
-                    held.update_incremental()
-                except DeltaError:  # what leads from its version to the newest has been cleaned up
-                    pass
-                else:
-                    return held
-            if not delta.exists(self._root, table):
+            if held is not None and time.monotonic() < since + _SECONDS and not self._has_newer(table, held):
+                return held
+            if not delta.has_log(self._root, table):
                 return None
-            made = delta.opened(self._root, table)
+            made = delta.open_anew(self._root, table)
             self._opened[table.name] = made, time.monotonic()
             return made
+
+    def _has_newer(self, table: Table, held: DeltaTable) -> bool:
+        return (self._root / table.name / "_delta_log" / f"{held.version() + 1:020}.json").exists()

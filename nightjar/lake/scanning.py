@@ -31,14 +31,14 @@ def scan(root: AnyPath, table: Table, at: delta.Version | None = None) -> pl.Laz
         parts = delta.parts_of(table, at)
         return pl.concat(_as_union(scan(root, part.table, version), table, part) for part, version in parts)
     assert not isinstance(at, tuple)  # noqa: S101  of one table
-    return of(delta.folder(root, table), root, table, at)
+    return of(delta.opened(root, table, at), root, table)
 
 
-def of(place: str | DeltaTable, root: AnyPath, table: Table, at: int | None = None) -> pl.LazyFrame:
-    """The rows of a table in its folder, or of one that is open, in its version `at` (None: the newest)."""
-    found = pl.scan_delta(place, version=at, storage_options=options_of(root))
-    held = found.collect_schema()
-    lacking = {name: kind for name, kind in columns(table).items() if name not in held}
+def of(held: DeltaTable, root: AnyPath, table: Table) -> pl.LazyFrame:
+    """The rows of a table that is open."""
+    found = pl.scan_delta(held, storage_options=options_of(root))
+    known = found.collect_schema()
+    lacking = {name: kind for name, kind in columns(table).items() if name not in known}
     return found.with_columns(pl.lit(None, kind).alias(name) for name, kind in lacking.items())
 
 

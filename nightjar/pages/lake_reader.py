@@ -390,7 +390,8 @@ class LakeReader:
             BackfillError: there is no such alert.
         """
         at = self._time_of(alert_id) if at is None else at
-        found = explain(self._config, alert_id, self._unarchived(), at=at, rows=self._open.rows)
+        with self._open.in_use():
+            found = explain(self._config, alert_id, self._unarchived(), at=at)
         rule_id, times, known = found.version.rule.id, found.revisions.get_column("event_time"), self.snoozes()
         asked = [{"rule_id": rule_id, "group": found.group, "event_time": at} for at in times.drop_nulls().unique()]
         until = max((each for each in map(known.until, asked) if each is not None), default=None)

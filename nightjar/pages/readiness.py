@@ -11,6 +11,7 @@ What it does not do: report failures. Whoever asks for a page gets them.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from datetime import timedelta
 import structlog
 
 from nightjar.pages.editor import example, findings
-from nightjar.pages.entity_reader import ENTITY_DAYS
+from nightjar.pages.entity_reader import ENTITY_DAYS, entity
 from nightjar.pages.lake_reader import DAYS_SHOWN, ROWS_SHOWN, Filter, LakeReader
 from nightjar.pages.rendering import Rendering
 from nightjar.pages.rule_reader import RuleReader
@@ -73,7 +74,14 @@ class Readiness:
     def get_ready(self) -> None:
         """Everything, once."""
         self.renew()
-        for step in (self._compile, self._explain, self._edit, self._look_at_the_stream, self._list):
+        for step in (
+            self._compile,
+            self._explain,
+            self._edit,
+            self._look_at_an_entity,
+            self._look_at_the_stream,
+            self._list,
+        ):
             self._attempt(step)
 
     def renew(self) -> None:
@@ -123,6 +131,14 @@ class Readiness:
         for row in rows[:1]:
             found, _, _ = lake.explanation(row["alert_id"], row["event_time"])
             lake.labels_of(row["alert_id"], found.stream.name, found.event_id)
+
+    def _look_at_an_entity(self) -> None:
+        lake = self._reader()
+        newest = lake.newest_day()
+        alerts = () if newest is None else lake.alerts(Filter(newest, newest)).found.head(1).iter_rows(named=True)
+        for row in alerts:
+            for name, value in [*json.loads(row["group"]).items()][:1]:
+                entity(lake, name, str(value), None, None)
 
     def _edit(self) -> None:
         rules = self._rules()

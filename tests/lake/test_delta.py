@@ -1,17 +1,19 @@
 """Tables by folder."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
-from nightjar.lake import delta
+from nightjar.lake import delta, scanning
 from nightjar.lake.config import LakeError
 from nightjar.lake.open_tables import OpenTables
-from nightjar.lake.tables import ALERTS, RULES
+from nightjar.lake.tables import ALERTS, RULES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,3 +119,35 @@ def test_an_open_table_shows_each_new_version(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("nightjar.lake.open_tables._SECONDS", 0.0)
     assert tables.version(RULES) == 0
     assert tables.rows(RULES).collect().is_empty()
+
+
+def test_open_tables_are_read_by_whoever_reads_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the newest version or another one, and not by other threads; another lake's tables are its own."""
+    tables, elsewhere = OpenTables(tmp_path / "lake"), tmp_path / "other"
+    delta.make(elsewhere, RULES)
+    opens, anew = [], delta.open_anew
+
+    def counted(root: Path, table: Table, at: int | None = None) -> DeltaTable:
+        opens.append((root.name, at))
+        return anew(root, table, at)
+
+    monkeypatch.setattr(delta, "open_anew", counted)
+    with tables.in_use():
+        assert not delta.exists(tmp_path / "lake", RULES)
+        assert scanning.rows(tmp_path / "lake", RULES).collect().is_empty()
+    delta.make(tmp_path / "lake", RULES)
+    row = {"value": b"x", "partition": 0, "offset": 1, "arrival_time": datetime(2026, 1, 1, tzinfo=UTC)}
+    delta.add(tmp_path / "lake", RULES, pa.Table.from_pylist([row], RULES.arrow), "test", 1)
+    opens.clear()
+    with tables.in_use(), ThreadPoolExecutor(1) as other:
+        for _ in range(3):
+            assert delta.exists(tmp_path / "lake", RULES)
+            assert delta.version(tmp_path / "lake", RULES) == 1
+            assert scanning.scan(tmp_path / "lake", RULES, 1).collect().height == 1
+        assert opens == [("lake", None)]
+        assert scanning.scan(tmp_path / "lake", RULES, 0).collect().is_empty()
+        assert delta.version(elsewhere, RULES) == 0
+        assert other.submit(delta.version, tmp_path / "lake", RULES).result() == 1
+    assert opens == [("lake", None), ("lake", 0), ("other", None), ("lake", None)]
+    assert delta.version(tmp_path / "lake", RULES) == 1
+    assert len(opens) == 5
