@@ -103,8 +103,8 @@ class Timeline(Arena):
         # nested conditions by which the rows are marked; and the groups of the last rows to be inserted, where the rows
         # of each begin, and their places
         self.marked: frozenset[str] = frozenset()
-        # rule, version and effective time of those by whose violations they are marked
-        self.violations: frozenset[tuple[str, int, int]] = frozenset()
+        # rule, version and effective time of those by whose violations they are marked, and the mark, if it has one
+        self.violations: frozenset[tuple[str, int, int, str | None]] = frozenset()
         self._inserted = (_NO_PLACES, np.zeros(1, np.int64), _NO_PLACES)
         self._casts = 0  # those of the store when the facts were chosen
 

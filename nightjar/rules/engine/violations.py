@@ -31,7 +31,8 @@ def mark(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs, base: in
         timeline.violations = frozenset()
         return
     versions = (version for of_rule in plan.looked_at.versions.values() for version in of_rule)
-    wanted = frozenset((*version.key, version.effective) for version in versions)
+    # one that was evaluated as another version of a rule was looked at may have had no mark of its own
+    wanted = frozenset((*version.key, version.effective, plan.violations.get(version.key)) for version in versions)
     if not wanted <= timeline.violations:
         every = timeline.everything(horizon, late=False)
         runs = every if every.rows > runs.rows else runs
