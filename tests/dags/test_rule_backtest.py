@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
@@ -20,6 +20,7 @@ from nightjar.configuration.settings import Settings, load_settings
 from nightjar.contracts.rule_messages import rule_message
 from nightjar.contracts.rule_status import fold
 from nightjar.kafka import rule_topics
+from nightjar.kafka.topics import Topic, create
 from nightjar.lake.archive import make_tables
 from nightjar.lake.tables import events_table
 from nightjar.rules.model import parse_rule
@@ -102,11 +103,11 @@ def test_what_there_is_to_see_of_it(airflow: Airflow) -> None:
 
 
 def settings_file(own: TestTopics, folder: Path) -> Path:
-    """A file of the test's settings: its topics and streams, and approvals."""
+    """A file of the test's settings: its topics and streams, a list, and approvals."""
     streams = SHIPPED.read_text()
     for name, stream in own.streams.items():
         streams = streams.replace(f'topic = "{name}"', f'topic = "{stream.topic}"')
-    (folder / "streams.toml").write_text(streams)
+    (folder / "streams.toml").write_text(streams + '[tables.blocked]\napproved_from = "2026-01-01T00:00:00Z"\n')
     names = {name for name in type(own.settings).model_fields if name.endswith("_topic")}
     written = own.settings.model_dump(include=names)
     written |= {"bootstrap_servers": own.settings.bootstrap, "data_dir": str(folder / "data"), "approvals": 1}
@@ -203,6 +204,39 @@ def tried_in_the_pages(airflow: LocalAirflow) -> str:
     return run
 
 
+def change_a_list_in_the_pages(airflow: LocalAirflow) -> None:
+    """The admin orders changes, of which Bob approves one and declines the other; Vic only looks."""
+    path, users = "/nightjar/tables/blocked", {name: session_of(airflow, name) for name in ("admin", "bob", "vic")}
+    seals = {
+        name: set(re.findall(r'name="seal" value="([0-9a-f]{64})"', client.get(path).text))
+        for name, client in users.items()
+    }
+    assert [len(seals[name]) for name in users] == [1, 1, 0]
+
+    def sent(name: str, act: str, code: int = 303, **form: str) -> str:
+        (seal,) = seals[name] or {""}
+        answer = users[name].post(f"{path}/{act}", data={"seal": seal, **form})
+        assert answer.status_code == code, answer.text
+        return answer.headers.get("location", "")
+
+    def ordered(key: str) -> str:
+        address = sent("admin", "change", keys=key, reason="stolen", change="set")
+        assert "waits until somebody else approves it" in users["admin"].get(f"{path}/{address}").text
+        return parse_qs(urlsplit(address).query)["sent"][0]
+
+    first, second = ordered("c1"), ordered("c2")
+    for act in ("change", "approve", "decline"):
+        sent("vic", act, 403, id=first, keys="c1", reason="no", change="set")
+    sent("admin", "approve", 400, id=first)
+    sent("bob", "approve", id=first)
+    sent("bob", "decline", id=second, reason="a customer of ours")
+    page = users["vic"].get(f"{path}?sent={second}").text
+    assert "It is declined, and never takes effect." in page
+    assert "by bob: a customer of ours" in page
+    assert "It is on the list." in users["vic"].get(f"{path}?key=c1").text
+    assert "It is not on the list." in users["vic"].get(f"{path}?key=c2").text
+
+
 def test_a_version_that_applies_to_the_past_is_shown_as_such(tmp_path: Path) -> None:
     """With the alerts that it adds and retracts; with approvals it applies from the approval on, and changes none."""
     streams = load_streams()
@@ -231,6 +265,7 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
     """Who started the run cannot approve it; whoever else does is named with the version; what is rejected is not
     published."""
     own = kafka_topics.ensure()
+    create(own.settings, Topic(own.settings.tables_topic, 1))
     path = settings_file(own, tmp_path)
     fill_lake(own, tmp_path)
     settings = own.settings.model_copy(update={"approvals": 1, "data_dir": tmp_path / "data", "airflow_port": 0})
@@ -265,6 +300,7 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
             assert reader.get(f"/data-docs/backtests/{other}").status_code == 404
         assert rule_topics.rule_book(own.settings, own.streams).every == []
 
+        change_a_list_in_the_pages(airflow)
         tried = tried_in_the_pages(airflow)
         assert awaited(airflow, ann, tried, "publish", {"skipped", "failed", "success"}) == "skipped"
         assert session_of(airflow, "vic").get(f"/nightjar/backtests/{quote(tried, safe='')}").status_code == 200
