@@ -6,6 +6,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +328,34 @@ def test_a_night_corrects_what_arrived_late(site: Site) -> None:
         del client.headers["Authorization"]
         assert client.get("/data-docs/index.html").status_code == httpx.codes.UNAUTHORIZED
     assert {"t11", "t12", "t13"} <= {event for event, source in alerts(site).items() if source == "backfill"}
+
+
+def test_the_pages_answer_behind_the_login(site: Site) -> None:
+    """With what the night found, alerts of now and the job's figures; an analyst labels, and a viewer looks."""
+    with site.airflow("analyst") as client, site.airflow("viewer") as viewer:
+        for each in (client, viewer):
+            page = each.get(f"/nightjar/alerts?first={day():%Y-%m-%d}&last={day():%Y-%m-%d}").raise_for_status().text
+            assert "ann paid 500.00" in page
+            assert f"{day():%Y-%m-%d}" in each.get("/nightjar/nights").raise_for_status().text
+            assert "large" in each.get("/nightjar/rules").raise_for_status().text
+            each.get("/nightjar/stream").raise_for_status()
+            with each.stream("GET", "/nightjar/live") as live:
+                assert "data: live" in islice(live.iter_lines(), 20)
+        (path, *_) = re.findall(r'href="\.?/?(alerts/[0-9a-f]{32})', page)
+        form = {"label": "fraud", "reason": "she called", "seal": _seal(client.get(f"/nightjar/{path}").text)}
+        assert viewer.post(f"/nightjar/{path}/label", data=form).status_code == httpx.codes.FORBIDDEN
+        assert client.post(f"/nightjar/{path}/label", data=form).status_code == httpx.codes.SEE_OTHER
+        assert "she called" in client.get(f"/nightjar/{path}").raise_for_status().text
+        form = {"do": "snooze", "length": "1h", "since": "now", "reason": "known", "seal": form["seal"]}
+        assert client.post(f"/nightjar/{path}/snooze", data=form).status_code == httpx.codes.SEE_OTHER
+        del client.headers["Authorization"]
+        assert client.get("/nightjar/alerts").status_code == httpx.codes.UNAUTHORIZED
+
+
+def _seal(page: str) -> str:
+    """What a form on the page carries."""
+    (found,) = set(re.findall(r'name="seal" value="([0-9a-f]{64})"', page))
+    return str(found)
 
 
 def test_an_analyst_triggers_nights_and_edits_nothing(site: Site) -> None:

@@ -29,7 +29,7 @@ NIGHTJAR, OBJECTS, CONNECT, REGISTRY, KAFKA, ROOT = 10001, 10002, 10003, 10004, 
 PROMETHEUS, GRAFANA = 65534, 472
 
 DONE = ".complete"
-LOGINS = ("job", "backfill", "rebuild", "analysts", "producers", "readers")
+LOGINS = ("job", "backfill", "rebuild", "analysts", "producers", "readers", "pages")
 AIRFLOW_USERS = ("admin", "operator", "analyst", "viewer")
 # The login of the connector that publishes a table of rules.
 TABLE = "rules-table"
@@ -180,7 +180,7 @@ PARTS: Mapping[str, Part] = {
     "readers": Part(NIGHTJAR, None, _login("readers"), objects=READER),
     "metrics": Part(NIGHTJAR, ("metrics", ("metrics", "localhost")), _login("readers"), objects=READER),
     "notifier": Part(NIGHTJAR, ("notifier", ("notifier", "localhost")), _login("readers")),
-    "data-docs": Part(NIGHTJAR, objects=READER),
+    "pages": Part(NIGHTJAR, None, _login("pages"), objects=READER),
     "airflow": Part(
         NIGHTJAR,
         ("airflow", ("airflow", "localhost")),
