@@ -537,7 +537,9 @@ def _others(
     for version in (each for versions in live.values() for each in versions):
         if PlanKey.of(version.rule) != key or version.key not in compiled or not version.rule.state.is_evaluated:
             continue
-        for rule_id, versions in named_by(version, since).items() if version.named else ():
+        # one that waits for what follows still judges events from before what is settled
+        judged = None if since is None else since - waits_for(version.rule)
+        for rule_id, versions in named_by(version, judged).items() if version.named else ():
             if not any(depends(version.rule, other.rule) for other in versions):
                 continue
             found.setdefault(rule_id, {}).update((other.version, other) for other in versions)
