@@ -35,8 +35,8 @@ def begins(times: npt.NDArray[np.int64], unit: Calendar, zone: str) -> npt.NDArr
     first, last = (
         int(np.datetime64(int(time), "us").astype("datetime64[Y]").astype(np.int64)) for time in _ends(times)
     )
-    starts = _starts(unit, zone, first, last)
-    found: npt.NDArray[np.int64] = starts[np.searchsorted(starts, times, side="right") - 1]
+    since, starts = _starts(unit, zone, first, last)
+    found: npt.NDArray[np.int64] = starts[np.searchsorted(since, times, side="right") - 1]
     return np.maximum(found, times - unit.longest)
 
 
@@ -45,8 +45,12 @@ def _ends(times: npt.NDArray[np.int64]) -> tuple[np.int64, np.int64]:
 
 
 @lru_cache(maxsize=16)
-def _starts(unit: Calendar, zone: str, first: int, last: int) -> npt.NDArray[np.int64]:
-    """When the units of the years first to last (since 1970) began, and the one before them."""
+def _starts(unit: Calendar, zone: str, first: int, last: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Instants from which on clocks show one of the units of the years first to last (since 1970) or the one before
+    them, until the next instant, and when that unit began.
+
+    Clocks that are set back across midnight show the unit before once more.
+    """
     begin, end = (np.datetime64(year, "Y").astype("datetime64[M]") for year in (first, last + 1))
     months = np.arange(begin - 1, end + 1)
     days = np.arange(months[0].astype("datetime64[D]"), months[-1].astype("datetime64[D]") + 2)
@@ -58,18 +62,33 @@ def _starts(unit: Calendar, zone: str, first: int, last: int) -> npt.NDArray[np.
     clocks = midnights.astype("datetime64[us]").astype(np.int64)
     local = pl.Series(clocks).cast(pl.Datetime("us"))
     shown = local.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    again = (
+        local.dt.replace_time_zone(zone, ambiguous="latest", non_existent="null").to_physical().fill_null(0).to_numpy()
+    )
     instants = shown.to_physical().fill_null(0).to_numpy().copy()
+    twice = np.flatnonzero(again > instants)
     skipped = shown.is_null().to_numpy()
-    instants[skipped] = _first_after(clocks[skipped], zone)
-    return instants
+    instants[skipped] = _first_at(clocks[skipped], clocks[skipped] - 2 * _DAY, clocks[skipped] + 2 * _DAY, zone)
+    set_back = _first_at(clocks[twice], instants[twice], again[twice], zone, before=True)
+    since = np.concatenate([instants, set_back, again[twice]])
+    starts = np.concatenate([instants, instants[np.maximum(twice - 1, 0)], instants[twice]])
+    order = np.argsort(since, kind="stable")
+    return since[order], starts[order]
 
 
-def _first_after(clocks: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
-    """The first instants at which the clocks of a zone show these times, which they skip, or later ones."""
-    low, high = clocks - 2 * _DAY, clocks + 2 * _DAY
+def _first_at(
+    clocks: npt.NDArray[np.int64],
+    low: npt.NDArray[np.int64],
+    high: npt.NDArray[np.int64],
+    zone: str,
+    *,
+    before: bool = False,
+) -> npt.NDArray[np.int64]:
+    """The first instants after `low` at which the clocks of a zone show these times or later ones, or earlier ones if
+    `before`; `high` at the latest."""
     while np.any(high - low > 1):
         middle = (low + high) // 2
         local = pl.Series(middle).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone).dt.replace_time_zone(None)
-        is_after = local.to_physical().to_numpy() >= clocks
-        low, high = np.where(is_after, low, middle), np.where(is_after, middle, high)
+        is_there = (local.to_physical().to_numpy() < clocks) == before
+        low, high = np.where(is_there, low, middle), np.where(is_there, middle, high)
     return high

@@ -48,6 +48,26 @@ def test_days_are_as_long_as_clocks_make_them(time: str, zone: str, hours: int) 
     assert begins(np.array([end - 1]), Calendar.DAY, zone).tolist() == [end - hours * HOUR]
 
 
+@pytest.mark.parametrize(
+    ("changed", "zone"),
+    [
+        ("2010-11-07T02:31", "America/St_Johns"),  # from 00:01 to 23:01, so that the day before is shown once more
+        ("2001-10-28T03:01", "America/Moncton"),
+        ("2010-03-04T15:00", "Antarctica/Casey"),
+        ("2026-11-01T05:00", "America/Havana"),
+        ("2026-10-25T01:00", "Europe/Berlin"),
+        ("2025-04-06T03:00", "America/Santiago"),
+        ("2011-12-30T10:00", "Pacific/Apia"),  # which had no 30th
+    ],
+)
+@pytest.mark.parametrize("unit", Calendar)
+def test_units_begin_as_the_standard_library_says_around_a_change(changed: str, zone: str, unit: Calendar) -> None:
+    """Every ten minutes of the day before it and the day after it."""
+    times = np.arange(at(changed) - 30 * HOUR, at(changed) + 30 * HOUR, HOUR // 6) + 1
+    wanted = [max(midnight(time, unit.value, zone), time - unit.longest) for time in times.tolist()]
+    assert begins(times, unit, zone).tolist() == wanted
+
+
 def test_a_longer_day_begins_its_longest_length_before() -> None:
     """At Vostok clocks were once set back by seven hours."""
     last = at("1994-02-01T00:00:00", "Antarctica/Vostok") - 1
