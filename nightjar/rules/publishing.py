@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -21,6 +21,7 @@ from nightjar.rules.versions import (
     Published,
     RuleVersion,
     Superseded,
+    last_in_force,
     latest,
     next_version,
     with_named,
@@ -98,6 +99,8 @@ def judge(
         rule_id = shortened(named, _MAX_ID) if isinstance(named, str) else None
         if written.get("control") == APPROVE:
             made = approved(known, written, arrival, streams, activation_delay)
+            if made.rule.state.is_evaluated:  # others than when it was proposed may be in force by now
+                _refuse_misnamed(made.rule, known, last_in_force, among="")
             return made, _status(made, reading.notes)
         if written.get("control") == DECLINE:
             made = declined(known, written)
@@ -107,7 +110,7 @@ def judge(
         last = latest(earlier)
         if last is not None and last.rule == rule:
             return None, _status(last, reading.notes)
-        if "control" not in written:
+        if "control" not in written or (rule.state.is_evaluated and not _is_running(earlier)):
             _refuse_misnamed(rule, known)
         made = with_named(next_version(earlier, rule, arrival, activation_delay), known)
         if approvals:
@@ -152,17 +155,28 @@ def _rule(known: Published, written: Mapping[str, Any], streams: Mapping[str, St
         return again
 
 
-def _refuse_misnamed(rule: Rule, known: Published) -> None:
+def _is_running(versions: Sequence[RuleVersion]) -> bool:
+    """Whether the version of a rule that is in force is evaluated."""
+    last = last_in_force(versions)
+    return last is not None and last.rule.state.is_evaluated
+
+
+def _refuse_misnamed(
+    rule: Rule,
+    known: Published,
+    chosen: Callable[[Sequence[RuleVersion]], RuleVersion | None] = latest,
+    among: str = "published",
+) -> None:
     """Refuse a rule that names what it cannot count or silence, and one that others could no longer.
 
-    known: what has been published so far.
+    known: what has been published so far; chosen: the version of each other rule that matters; among: see `problems`.
 
     Raises:
         RuleError: with what is wrong.
     """
-    newest = [latest(known.of_rule(rule_id)) for rule_id in known.rule_ids if rule_id != rule.id]
+    newest = [chosen(known.of_rule(rule_id)) for rule_id in known.rule_ids if rule_id != rule.id]
     others = [version.rule for version in newest if version is not None]
-    found = [*problems(rule, [*others, rule], among="published")] if rule.names_others else []
+    found = [*problems(rule, [*others, rule], among=among)] if rule.names_others else []
     for naming in others if rule.state.is_evaluated else ():
         if naming.names_others and naming.state.is_evaluated:
             for problem in problems(naming, [rule]):
@@ -185,10 +199,10 @@ def _controlled(known: Published, written: Mapping[str, Any]) -> dict[str, Any]:
         remedy = did_you_mean(str(rule_id), list(known.rule_ids), "Rules are")
         raise _refusal("rule", repr(rule_id), "is not a published rule", remedy)
     # A proposal must not take effect through a control message, whose approval does not show what the proposal changes.
-    in_force = [version for version in earlier if not version.is_proposed]
-    if not in_force:
+    in_force = last_in_force(earlier)
+    if in_force is None:
         raise _refusal("rule", repr(rule_id), "has no approved version", "Publish it in the state that it is to have")
-    again = rule_to_mapping(in_force[-1].rule) | {"state": CONTROLS[control].value}
+    again = rule_to_mapping(in_force.rule) | {"state": CONTROLS[control].value}
     # these are of the control message, not of the version it repeats
     for key in ("effective", *PROVENANCE):
         again.pop(key, None)

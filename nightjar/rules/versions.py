@@ -141,6 +141,11 @@ def latest(versions: Sequence[RuleVersion]) -> RuleVersion | None:
     newest was declined (S5.9); None if there is none. versions: all of the rule, in the order of publication."""
     if versions and versions[-1].decline is None:
         return versions[-1]
+    return last_in_force(versions)
+
+
+def last_in_force(versions: Sequence[RuleVersion]) -> RuleVersion | None:
+    """The last version of a rule that is more than proposed; None if there is none. versions: as for `latest`."""
     return next((version for version in reversed(versions) if not version.is_proposed), None)
 
 

@@ -131,6 +131,26 @@ def test_all_that_is_wrong_with_an_approval_is_said_at_once() -> None:
     assert len(topics.refusal({"control": APPROVE, "rule": "large", "version": 7}).split("is missing")) == 3
 
 
+def test_what_others_name_is_approved_where_they_can_count_it() -> None:
+    """By the versions in force then: the one that no longer named it was declined. Pausing is never in the way."""
+    topics, who = Topics(), {"author": "ann", "reason": "a trial"}
+    naming = {"id": "many", "stream": "transactions", "group_by": RULE["group_by"], **who}
+    counts = naming | {"measures": {"n": {"count": "*", "over": "1h", "over_alerts": ["large"]}}, "when": "n > 1"}
+    topics.send(RULE)
+    topics.send(APPROVAL)
+    topics.send(counts)
+    topics.send(APPROVAL | {"rule": "many"})
+    topics.send(naming | {"when": "amount > 900"})
+    proposed = topics.send(RULE | {"unless": {"within": "1h", "where": "amount < 0"}})
+    assert (proposed["status"], proposed["rule_version"]) == ("PROPOSED", 2)
+    assert topics.send(DECLINED | {"rule": "many", "version": 2})["status"] == "DECLINED"
+    assert "Change or retire rule many first" in topics.refusal(APPROVAL | {"version": 2})
+    assert topics.send({"control": "pause", "rule": "many", **who})["status"] == "PROPOSED"
+    assert topics.send(APPROVAL | {"rule": "many", "version": 3})["status"] == "ACCEPTED"
+    assert topics.send(APPROVAL | {"version": 2})["status"] == "ACCEPTED"
+    assert "names 'large', which waits" in topics.refusal({"control": "resume", "rule": "many", **who})
+
+
 def test_a_version_is_approved_once() -> None:
     """Nor is one approved that needed no approval."""
     topics = Topics()

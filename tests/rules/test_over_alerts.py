@@ -113,6 +113,25 @@ def test_a_file_and_a_publication_refuse_what_cannot_be_counted(change: dict[str
     assert "Change or retire rule points first, whose measures.points.over_alerts names this rule" in str(status)
 
 
+@pytest.mark.parametrize("first", ["large", "points"])
+def test_a_rule_that_goes_on_is_refused_where_it_could_no_longer_be_counted(first: str) -> None:
+    """It, or the one that names it, was changed while one of them was paused."""
+    paused = {"state": "paused"}
+    waiting = LARGE | {"unless": {"within": "1h", "where": "amount < 0"}}
+    known = published((LARGE, 0), (POINTS, 0))
+    changed = (waiting | paused,) if first == "large" else (POINTS | paused, waiting)
+    for message in changed:
+        made, status = judge(known, message, 0, STREAMS)
+        assert made is not None, status
+        known = known.publish(made.rule, 0)
+    for control in ("resume", "shadow"):
+        made, status = judge(known, {"control": control, "rule": first}, 0, STREAMS)
+        assert made is None
+        assert "waits for what follows an event (unless)" in str(status.reasons)
+    for control in ("pause", "retire"):
+        assert judge(known, {"control": control, "rule": first}, 0, STREAMS)[1].answer is Answer.ACCEPTED
+
+
 def test_a_file_has_rules_after_those_that_they_name() -> None:
     """So that they can be published in this order."""
     assert [rule.id for rule in rules_of([POINTS, LARGE], STREAMS, where="a file")] == ["large", "points"]

@@ -133,10 +133,11 @@ class _Published:
     last: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
 
-    def take(self, written: dict[str, Any], version: Version, *, is_new: bool = True) -> None:
-        """A rule that says just what its last version says is no new one. is_new: no control message."""
+    def take(self, written: dict[str, Any], version: Version, *, is_checked: bool = True) -> None:
+        """A rule that says just what its last version says is no new one. is_checked: what it names, and what names it;
+        not of a control message, but where it has the rule evaluated again."""
         newest = {known.rule_id: known for known in self.versions}
-        if self.last.get(version.rule_id) == written or (is_new and is_refused(version, newest)):
+        if self.last.get(version.rule_id) == written or (is_checked and is_refused(version, newest)):
             return
         number = 1 + sum(known.rule_id == version.rule_id for known in self.versions)
         self.last[version.rule_id] = written
@@ -283,7 +284,7 @@ def _messages(
         retired=control == "retire",
         shadow=control == "shadow",
     )
-    published.take(written, version, is_new=False)
+    published.take(written, version, is_checked=version.active and not published.last_version(rule_id).active)
     return {"control": control, "rule": rule_id, **given}
 
 

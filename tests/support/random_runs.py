@@ -307,7 +307,7 @@ class Answers:
         written, version, effective = dict(message.written), message.version, message.effective
         rule_id = written["rule" if "control" in written else "id"]
         author, _ = written.pop("author"), written.pop("reason")
-        known = self._of_rule.get(rule_id, [])
+        known, is_checked = self._of_rule.get(rule_id, []), True
         if written.get("control") == "approve":
             return self._approve(rule_id, author == AUTHOR, written["version"], message.arrival, restart)
         if written.get("control") == "decline":
@@ -317,6 +317,7 @@ class Answers:
             if not in_force:
                 return Answer("REJECTED", rule_id)
             state, last = CONTROLS[written["control"]], in_force[-1]
+            is_checked = last.version is not None and state.is_evaluated and not last.version.active
             if last.version is not None:
                 ended, is_shadow = written["control"] == "retire", written["control"] == "shadow"
                 version = replace(last.version, active=state.is_evaluated, retired=ended, shadow=is_shadow)
@@ -331,7 +332,7 @@ class Answers:
             beside = [each for each in self._of_rule.values() if each[0].written["stream"] == written["stream"]]
             others = [each.version for each in map(_latest, beside) if each is not None]
             newest = {v.rule_id: v for v in others if v is not None}
-            if "control" not in message.written and version is not None and is_refused(version, newest):
+            if is_checked and version is not None and is_refused(version, newest):
                 return Answer("REJECTED", rule_id)
             known = self._of_rule.setdefault(rule_id, [])
             known.append(_Numbered(written, version, effective))
@@ -365,8 +366,19 @@ class Answers:
             return Answer("REJECTED", rule_id)
         if known[-1].written["stream"] == ELSEWHERE and restart.elsewhere is None:
             return Answer("REJECTED", rule_id)
+        version = known[-1].version
+        if version is not None and version.active and is_refused(version, self._in_force(), all_known=False):
+            return Answer("REJECTED", rule_id)
         self._put_in_force(rule_id, max(arrival + restart.activation_delay, known[-1].effective or 0), arrival)
         return Answer("ACCEPTED", rule_id, number, known[-1].in_force)
+
+    def _in_force(self) -> dict[str, Version]:
+        """The last version of each rule that is more than proposed."""
+        last = {
+            rule_id: next((each for each in reversed(known) if each.in_force is not None), None)
+            for rule_id, known in self._of_rule.items()
+        }
+        return {name: each.version for name, each in last.items() if each is not None and each.version is not None}
 
     def _decline(self, rule_id: str, number: int) -> Answer:
         """Answer a decline: of the newest version, while it waits."""

@@ -257,14 +257,17 @@ def counts(version: Version, names: Iterable[str], other: Version) -> bool:
     return is_named and fits and not other.over_alerts and not other.has_resolution and other.unless is None
 
 
-def is_refused(version: Version, newest: Mapping[str, Version]) -> bool:
-    """Whether it cannot be published for what it names, or for what names it (S23.1). newest: of each rule."""
+def is_refused(version: Version, newest: Mapping[str, Version], *, all_known: bool = True) -> bool:
+    """Whether it cannot be published for what it names, or for what names it (S23.1). newest: of each rule; all_known:
+    whether it may name no others than these."""
     others = [other for other in newest.values() if other.rule_id != version.rule_id]
 
     def misnames(naming: Version, name: str, function: str, other: Version | None) -> bool:
+        if other is None:
+            return all_known
         if function == ALLOWED_BY:
-            return other is None or not can_allow(naming, other, [name])
-        return other is None or not counts(naming, [name], other) or (function == "sum" and other.score is None)
+            return not can_allow(naming, other, [name])
+        return not counts(naming, [name], other) or (function == "sum" and other.score is None)
 
     def named(naming: Version) -> list[tuple[str, str]]:
         every = ((name, measure.function) for measure in naming.measures.values() for name in measure.over_alerts)
