@@ -53,14 +53,16 @@ class CsvFile:
         raised: list[EventsError] = []
 
         def handle(_: object) -> str:
-            if raised:
-                return "error"
             try:
-                malformed()
+                if not raised:
+                    malformed()
             except EventsError as error:
                 raised.append(error)
-                return "error"
-            return "skip"
+            return "skip"  # after "error" Arrow's threads end so late that they may abort an interpreter that ends
+
+        def refuse() -> None:
+            if raised:
+                raise raised[0]
 
         options = arrow_csv.ConvertOptions(
             include_columns=columns,
@@ -75,12 +77,13 @@ class CsvFile:
                 opened(self._path) as file,
                 arrow_csv.open_csv(file, reading, self._parsing(handle), options) as reader,
             ):
+                refuse()
                 yield reader.schema.empty_table()
                 for batch in reader:
+                    refuse()
                     yield pa.table(batch)
+                refuse()
         except pa.ArrowInvalid as error:
-            if raised:
-                raise raised[0] from None
             if "straddl" in str(error):
                 what = f"has a line of more than {_BLOCK >> 20} MB"
                 raise EventsError(what, where=str(self._path), remedy="Is it CSV?") from None
