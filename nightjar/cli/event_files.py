@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from nightjar.rules.streams import Stream
     from nightjar.terminal.console import SafeConsole
 
-EVENTS_HELP = (
-    "Events as Parquet, CSV (.csv, .tsv) or JSON (.json, .jsonl, .ndjson), the last two also with .gz; or a folder."
-)
+EVENTS_HELP = "Events as Parquet, CSV (.csv, .tsv) or JSON (.json, .jsonl, .ndjson), text also with .gz; or a folder."
 ZONE_HELP = "Zone of the file's times without one, as in UTC or Europe/Berlin. They are refused otherwise."
 Delimiter = Annotated[
     str | None,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nightjar.configuration.settings import Settings
 from nightjar.operations.retention import Estimate, estimates
-from nightjar.rules.doubts import doubts
+from nightjar.rules.doubts import doubts, misspelt
 from nightjar.rules.errors import Problem
 from nightjar.rules.model import Rule, load_rules, parse_rules
 from nightjar.rules.streams import Stream
@@ -52,6 +52,6 @@ def checked(
     warnings = [
         Problem(f"rule {rule.id}, {doubt.place}", doubt.found, doubt.message, doubt.remedy)
         for rule in rules
-        for doubt in doubts(rule, streams[rule.stream])
+        for doubt in (*doubts(rule, streams[rule.stream]), *misspelt(rule, rules))
     ]
     return CheckedRules(rules, costs, warnings)

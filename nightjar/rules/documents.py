@@ -226,6 +226,10 @@ def _remedy(failure: yaml.MarkedYAMLError) -> str:
     problem = f"{failure.context} {failure.problem}"  # libyaml and PyYAML differ in which of the two has it
     if "alias" in problem:
         return 'Put a star in quotes, as in count: "*"'
-    if "mapping values are not allowed" in problem or "expected <block end>" in problem:
+    if "unknown escape character" in problem:
+        return "Write a backslash in double quotes twice, or use single quotes"
+    if "did not find expected key" in problem or "expected <block end>" in problem:
+        return "Put predicates, and texts that begin with a brace, in quotes, and mind the indentation"
+    if "mapping values are not allowed" in problem:
         return "Put predicates in quotes, and mind the indentation"
     return _EXAMPLE

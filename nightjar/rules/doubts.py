@@ -1,13 +1,40 @@
-"""Warnings about valid rules: conditions that no event can meet."""
+"""Warnings about valid rules: conditions that no event can meet, and names of others that look misspelt."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from nightjar.rules.allowing import EVERY_RULE
 from nightjar.rules.errors import Problem
 from nightjar.rules.model import Rule, measure_types
+from nightjar.rules.names import TAG, nearest
 from nightjar.rules.predicates import impossible_parts
 from nightjar.rules.streams import Stream
 
 _REMEDY = "Change it, or no event will ever meet it"
+
+
+def misspelt(rule: Rule, rules: Collection[Rule]) -> list[Problem]:
+    """Ids and tags of others that a rule names, that none of these rules has, and that look like one that they have.
+
+    Others may have been published, or will be, so that what looks like nothing here is no matter of doubt.
+    """
+    ids = {each.id for each in rules if each.id != rule.id}
+    tags = {tag for each in rules if each.id != rule.id for tag in each.tags}
+    named = [
+        (f"measures.{name}.over_alerts", each)
+        for name, measure in rule.over_alerts.items()
+        for each in measure.over_alerts
+    ]
+    named += [("allows", each) for each in rule.allows if each != EVERY_RULE]
+    found = list[Problem]()
+    for place, each in named:
+        prefix, known = (TAG, tags) if each.startswith(TAG) else ("", ids)
+        name = each.removeprefix(prefix)
+        if name not in known and (near := nearest(name, known)) is not None:
+            remedy = f"If none is published, did you mean {prefix}{near}?"
+            found.append(Problem(place, "", f"names {each!r}, which no rule here has", remedy))
+    return found
 
 
 def doubts(rule: Rule, stream: Stream) -> list[Problem]:

@@ -69,12 +69,18 @@ def unknown_name(name: str) -> str:
 
 def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
     """A remedy for an unknown name: the nearest known one, and the first known ones after `listing` ("Fields are")."""
-    folded = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), folded, 1)
+    near = nearest(name, known)
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     # what is known may come from the same hostile rule
     listed = f"{listing} {', '.join(shortened(each, _LONGEST) for each in islice(known, _LISTED))}{more}"
-    return f"Did you mean {shortened(folded[near[0]], _LONGEST)}? {listed}" if near else listed
+    return f"Did you mean {shortened(near, _LONGEST)}? {listed}" if near is not None else listed
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """The known name that is most like another one; None if none is."""
+    folded = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), folded, 1)
+    return folded[near[0]] if near else None
 
 
 def rule_meant(rule_id: str, published: Collection[str]) -> str:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightjar.rules.doubts import doubts
+from nightjar.rules.doubts import doubts, misspelt
 from nightjar.rules.model import parse_rule
 from nightjar.rules.predicates import compile_predicate, impossible_parts, truths
 from nightjar.rules.streams import load_streams
@@ -173,3 +173,21 @@ def test_what_is_said_to_never_hold_holds_nowhere(parts: list[str]) -> None:
     (holds,) = truths([compile_predicate(text, COLUMNS)], {name: ROWS[name] for name in ROWS.columns}, ROWS.height)
     if holds.any():
         assert impossible_parts([text], COLUMNS, {}) == []
+
+
+def test_a_name_of_another_rule_that_looks_misspelt_is_doubtful() -> None:
+    """An id or a tag; not one that nothing here is like, which may have been published."""
+    alone = {"stream": "transactions", "group_by": ["customer_id"], "when": "amount > 1"}
+    large = parse_rule(alone | {"id": "large", "tags": ["scored"]}, STREAMS)
+    named = ["large", "larg", "tag:scored", "tag:scoerd", "elsewhere", "tag:other"]
+    measures = {"n": {"count": "*", "over": "1h", "over_alerts": named}}
+    many = parse_rule(alone | {"id": "many", "measures": measures, "when": "n > 1"}, STREAMS)
+    quiet = parse_rule(alone | {"id": "quiet", "allows": ["large", "many", "*", "mayn"]}, STREAMS)
+    rules = [large, many, quiet]
+    assert misspelt(large, rules) == []
+    over, allows = "measures.n.over_alerts", "allows"
+    assert [(each.place, each.message, each.remedy) for rule in rules for each in misspelt(rule, rules)] == [
+        (over, "names 'larg', which no rule here has", "If none is published, did you mean large?"),
+        (over, "names 'tag:scoerd', which no rule here has", "If none is published, did you mean tag:scored?"),
+        (allows, "names 'mayn', which no rule here has", "If none is published, did you mean many?"),
+    ]

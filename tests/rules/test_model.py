@@ -617,6 +617,20 @@ def test_a_text_that_is_no_rule_is_refused_cleanly(text: str | bytes, what: str)
     assert what in problem.message
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("when: \"REGEXP_LIKE(a, '\\d')\"", "Write a backslash in double quotes twice, or use single quotes"),
+        ("description: {amount} spent", "Put predicates, and texts that begin with a brace, in quotes"),
+        ("description: spent: {amount}", "Put predicates in quotes"),
+    ],
+)
+def test_what_yaml_takes_otherwise_has_a_remedy(text: str, remedy: str) -> None:
+    """Of the mistakes that texts of rules lead to."""
+    (problem,) = problems_of(text)
+    assert problem.remedy.startswith(remedy)
+
+
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3),

@@ -47,11 +47,11 @@ def check_rules(
 ) -> None:
     """Report every error in rules, with its place and a remedy; the exit code is 2 if there are any.
 
-    No service is needed. Conditions that no event can meet are warnings. If a stream's events per day are given or
-    known from the lake, it also estimates how many events each rule retains (events per day x widest window) and
-    rejects more than `max_retained_events`. Where there is a lake, the rules are evaluated over its newest 50,000
-    events: how many alerts, examples, and which live rules alert on the same events; and of a rule whose effective
-    time is past, how many alerts the nights will announce and retract.
+    No service is needed. Conditions that no event can meet are warnings, and so are ids and tags of other rules that
+    look misspelt. If a stream's events per day are given or known from the lake, it also estimates how many events each
+    rule retains (events per day x widest window) and rejects more than `max_retained_events`. Where there is a lake,
+    the rules are evaluated over its newest 50,000 events: how many alerts, examples, and which live rules alert on the
+    same events; and of a rule whose effective time is past, how many alerts the nights will announce and retract.
     """
     from nightjar.operations.retention import given_rates
     from nightjar.operations.rule_check import check_file

@@ -71,7 +71,9 @@ def _network(text: str) -> tuple[int, int]:
         raise Unfit(what, "Write it as in '10.0.0.0/8', '2001:db8::/32' or '192.0.2.1'")
     most = _BITS if ":" in written else _IPV4_BITS
     if slash and (not length.isascii() or length not in map(str, range(most + 1))):
-        raise Unfit(f"{text!r} has no length of a prefix after the slash", f"Write a number from 0 to {most}")
+        raise Unfit(
+            f"{text!r} has no length that a prefix can have after the slash", f"Write a number from 0 to {most}"
+        )
     fixed = _BITS - most + int(length) if slash else _BITS
     size = 1 << (_BITS - fixed)
     if first % size:
