@@ -11,7 +11,7 @@ file=$(realpath "${2:?$usage}")
 cd "$(dirname "$0")/.."
 # All volumes, also of profiles that are not in use now; but for what workers and compilers make again.
 export COMPOSE_PROFILES='*'
-mounts=$(docker compose config --volumes | sed '/^cache$/d; /^spark-worker/d; s|.*|--volume &:/volumes/&|')
+mounts=$(docker compose config --volumes | sed '/cache$/d; /^spark-worker/d; s|.*|--volume &:/volumes/&|')
 
 in_volumes() { # in_volumes COMMAND: in a container that sees all of them, as root and without a network
   # shellcheck disable=SC2086  # several words
