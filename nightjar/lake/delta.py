@@ -85,7 +85,7 @@ def opened(root: AnyPath, table: Table, at: int | None = None) -> DeltaTable:
 
 
 def open_anew(root: AnyPath, table: Table, at: int | None = None) -> DeltaTable:
-    """The same, also where somebody has it open: his are not to be changed."""
+    """The same, also where somebody has it open: theirs must not change."""
     return DeltaTable(folder(root, table), version=at, storage_options=options_of(root))
 
 
