@@ -110,16 +110,20 @@ def _events(
     lake: LakeReader, stream: Stream, name: str, value: str, span: tuple[datetime, datetime]
 ) -> tuple[pl.DataFrame, int]:
     """The latest events with that value in the time, each once, and how many there are before them."""
-    rows = lake.rows(events_table(stream))
+    rows = lake.rows_near(events_table(stream), stream.event_time, *span)
     kind = rows.collect_schema()[name]
     wanted = pl.lit(value).cast(kind, strict=False) if kind != pl.String else pl.lit(value)
     at = pl.col(stream.event_time)
-    mine = rows.filter(pl.col(name) == wanted, at >= span[0], at < span[1], pl.col("rejected").is_null())
-    found = mine.select(*stream.fields).collect(engine="streaming")
+
+    def read(*more: str) -> pl.DataFrame:
+        # one condition on one column is tested on its dictionaries, and few values are decoded
+        mine = rows.filter(pl.col(name) == wanted).select(*stream.fields, "rejected", *more).collect(engine="streaming")
+        return mine.filter(at >= span[0], at < span[1], pl.col("rejected").is_null()).drop("rejected")
+
+    found = read()
     if found.get_column(stream.event_id).is_duplicated().any():
         arrived = ("arrival_time", "partition", "offset")  # which few need: columns that are not read take no time
-        every = mine.select(*stream.fields, *arrived).collect(engine="streaming")
-        found = every.sort(arrived).unique(stream.event_id, keep="first").drop(arrived)
+        found = read(*arrived).sort(arrived).unique(stream.event_id, keep="first").drop(arrived)
     found = found.sort(at, stream.event_id)
     hidden = [
         pl.when(pl.col(each).is_not_null()).then(pl.lit(MASK)).alias(each)

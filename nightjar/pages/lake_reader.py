@@ -54,6 +54,7 @@ from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK, sensitive_names
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import Stream, recorded_streams
+from nightjar.rules.timestamps import microseconds
 from nightjar.rules.versions import RuleVersion
 from nightjar.storage.paths import AnyPath
 
@@ -216,6 +217,18 @@ class LakeReader:
     def rows(self, table: Table) -> pl.LazyFrame:
         """The rows of a table in its newest version."""
         return self._open.rows(table)
+
+    def rows_near(self, table: Table, instant: str, begin: datetime, end: datetime) -> pl.LazyFrame:
+        """The rows of those files that may have some whose `instant`, a timestamp column, is from `begin` to before
+        `end`, without the columns that the table is partitioned by."""
+        version = self._open.version(table)
+        if version is None:
+            return scanning.scan_files(table, ())
+        span = microseconds(begin), microseconds(end) - 1
+        with self._open.in_use():
+            return scanning.scan_files(
+                table, delta.files_within(self._root, table, version, instant=instant, spans=[span])
+            )
 
     def steps(self, days: int) -> Sequence[Callable[[], object]]:
         """What reads what pages show of the whole lake, opens its tables, and reads the alerts of so many days, as far
