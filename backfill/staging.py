@@ -106,7 +106,7 @@ def take_notes(
         PROGRESS,
         RUNS,
     ]
-    if tables_of(config.streams):
+    if tables_of(config.streams) and delta.exists(root, TABLES):  # the archive makes it where the first is declared
         tables.append(TABLES)
     versions = {table.name: delta.version(root, table) for table in tables}
     answers = stream_state.answers(root, versions[RULE_STATUS.name])
