@@ -283,6 +283,11 @@ def _latest(known: Sequence[_Numbered]) -> _Numbered | None:
     """What a rule's next version must differ from: the newest, or that in force where the newest was declined."""
     if known and not known[-1].is_declined:
         return known[-1]
+    return _last_in_force(known)
+
+
+def _last_in_force(known: Sequence[_Numbered]) -> _Numbered | None:
+    """A rule's last version that is more than proposed; None if there is none."""
     return next((each for each in reversed(known) if each.in_force is not None), None)
 
 
@@ -313,10 +318,9 @@ class Answers:
         if written.get("control") == "decline":
             return self._decline(rule_id, written["version"])
         if "control" in written:
-            in_force = [numbered for numbered in known if numbered.in_force is not None]
-            if not in_force:
+            if (last := _last_in_force(known)) is None:
                 return Answer("REJECTED", rule_id)
-            state, last = CONTROLS[written["control"]], in_force[-1]
+            state = CONTROLS[written["control"]]
             is_checked = last.version is not None and state.is_evaluated and not last.version.active
             if last.version is not None:
                 ended, is_shadow = written["control"] == "retire", written["control"] == "shadow"
@@ -374,10 +378,7 @@ class Answers:
 
     def _in_force(self) -> dict[str, Version]:
         """The last version of each rule that is more than proposed."""
-        last = {
-            rule_id: next((each for each in reversed(known) if each.in_force is not None), None)
-            for rule_id, known in self._of_rule.items()
-        }
+        last = {rule_id: _last_in_force(known) for rule_id, known in self._of_rule.items()}
         return {name: each.version for name, each in last.items() if each is not None and each.version is not None}
 
     def _decline(self, rule_id: str, number: int) -> Answer:
