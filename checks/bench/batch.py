@@ -47,7 +47,7 @@ def by_nightjar(events: Path, out: Path) -> None:
         for name, group, measures, when in CASES
     ]
     parsed = [parse_rule(rule, {stream.name: stream}) for rule in rules]
-    write_truth(evaluate(stream, parsed, read_events(events, stream)), out, every=False)
+    write_truth(evaluate(stream, parsed, read_events(events, stream, coded=True)), out, every=False)
 
 
 def by_duckdb(events: Path, folder: Path) -> None:

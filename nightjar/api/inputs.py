@@ -88,7 +88,7 @@ def events_from(events: Any, stream: Stream, zone: str | ZoneInfo | None) -> pa.
     """
     times_of = zone if isinstance(zone, ZoneInfo) else zone_named(zone, "zone")
     if isinstance(events, str | Path):
-        table = read_events(Path(events), stream, zone=times_of)
+        table = read_events(Path(events), stream, zone=times_of, coded=True)
     elif stream.members and isinstance(events, Mapping) and events.keys() == {of.alias for of in stream.members}:
         table = united([(of, events_from(events[of.alias], of.stream, zone)) for of in stream.members], stream)
     else:

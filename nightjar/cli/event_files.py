@@ -53,13 +53,14 @@ def read_shown(
     zone: ZoneInfo | None,
     delimiter: str | None,
     arrivals: bool = False,
+    coded: bool = False,
 ) -> "pa.Table":
     """The file's events (see `read_events`); prints a warning of lines that were left out, with examples, and of times
     that look like epoch seconds."""
     from nightjar.files.event_files import doubtful_times, read_events
     from nightjar.terminal.console import counted, line
 
-    table = read_events(file, stream, zone=zone, arrivals=arrivals, delimiter=delimiter, bad=bad)
+    table = read_events(file, stream, zone=zone, arrivals=arrivals, delimiter=delimiter, bad=bad, coded=coded)
     if bad.count:
         left_out = f"{counted(bad.count, 'line')} left out"
         console.print(line(("warning: ", "yellow"), f"{file}: {left_out}, which cannot be used"), soft_wrap=True)

@@ -14,9 +14,10 @@ from nightjar.files.bad_lines import BadLines
 from nightjar.files.errors import EventsError
 from nightjar.files.event_columns import MisfitError, as_declared
 from nightjar.rules.derived import with_derived
+from nightjar.rules.event_values import MAX_STRING
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream
-from nightjar.rules.types import TIMESTAMP, FieldType
+from nightjar.rules.types import TIMESTAMP, FieldType, Kind
 
 ARRIVAL = "arrival_time"
 ZONE_REMEDY = "Write times with their zone; or, if all of them are of one, name it: `--zone UTC`, in Python zone='UTC'"
@@ -24,13 +25,15 @@ ZONE_REMEDY = "Write times with their zone; or, if all of them are of one, name 
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are read. zone: of times without one; arrivals: whether `arrival_time` is read, too."""
+    """How files are read. zone: of times without one; arrivals: whether `arrival_time` is read, too; coded: whether
+    texts may stay dictionary-encoded."""
 
     stream: Stream
     zone: ZoneInfo | None
     arrivals: bool
     delimiter: str | None = None
     bad: BadLines = field(default_factory=BadLines)
+    coded: bool = False
 
     @property
     def kinds(self) -> dict[str, FieldType]:
@@ -171,6 +174,8 @@ def _column(
 
 def _converted(values: pa.ChunkedArray, name: str, reading: Reading, where: str, refused: _Refused) -> pa.ChunkedArray:
     stream, kind = reading.stream, reading.kinds[name]
+    if reading.coded and kind.kind is Kind.STRING and name != stream.event_id and _are_short_texts(values):
+        return values
     if pa.types.is_binary(values.type):
         values = _text(values, name, refused)
 
@@ -192,6 +197,15 @@ def _converted(values: pa.ChunkedArray, name: str, reading: Reading, where: str,
         return as_declared(values, kind, reading.zone, stream.times.get(name), misfits)
     except MisfitError as misfit:
         raise error(where, misfit) from None
+
+
+def _are_short_texts(values: pa.ChunkedArray) -> bool:
+    """Whether the column has a dictionary of texts of which none can be too long for a field."""
+    kind = values.type
+    if not (pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)):
+        return False
+    texts = (chunk.dictionary for chunk in values.chunks)
+    return not any(pc.any(pc.greater(pc.binary_length(each), MAX_STRING)).as_py() for each in texts)
 
 
 def _text(values: pa.ChunkedArray, name: str, refused: _Refused) -> pa.ChunkedArray:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,8 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
+from nightjar.files.bad_lines import BadLines
 from nightjar.files.errors import EventsError
+from nightjar.files.evaluate import evaluate
 from nightjar.files.event_files import doubtful_times, read_events
+from nightjar.rules.event_values import MAX_STRING
+from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import Stream, streams_from_mapping
 
 STREAM: Stream = streams_from_mapping(
@@ -149,6 +153,29 @@ def test_refusal_names_the_first_row_and_its_value(tmp_path: Path, wrong: int) -
     path = parquet(tmp_path, **columns | {"amount": pa.array(amounts)})
     with pytest.raises(EventsError, match=rf"row {wrong + 1}: amount \(double\): 0.30000000000000004 cannot be read"):
         read_events(path, STREAM)
+
+
+@pytest.mark.parametrize("longest", [3, MAX_STRING + 1], ids=["short", "one too long"])
+def test_texts_that_come_again_may_stay_encoded(tmp_path: Path, longest: int) -> None:
+    many = 600
+    names = [None if at % 7 == 0 else f"{at * 5 // many}{at % 11}" for at in range(many)]  # other ones in each group
+    names[-1] = "z" * longest
+    columns = {name: [value] * many for name, value in EVENT.items()} | {"who": names, "id": [*map(str, range(many))]}
+    columns["at"] = [NOON + timedelta(seconds=at) for at in range(many)]
+    file = tmp_path / "events.parquet"
+    pq.write_table(pa.table(columns), file, row_group_size=120)
+    bads = BadLines(9), BadLines(9)
+    plain, coded = (read_events(file, STREAM, coded=way, bad=bad) for way, bad in zip((False, True), bads, strict=True))
+    assert pa.types.is_dictionary(coded.schema.field("who").type) == (longest == 3)
+    assert not pa.types.is_dictionary(coded.schema.field("id").type)
+    assert coded.cast(plain.schema).equals(plain)
+    assert bads[0].examples == bads[1].examples
+    counted = {"id": "r", "stream": "s", "group_by": ["who"], "when": "many > 2 AND last <> '11'"}
+    counted["measures"] = {"many": {"count": "*", "over": "1m"}, "last": {"last": "who", "over": "1m"}}
+    rule = parse_rule(counted, {"s": STREAM})
+    found = [evaluate(STREAM, [rule], table).table(every=True) for table in (plain, coded)]
+    assert found[0].num_rows
+    assert found[0].equals(found[1])
 
 
 def arriving(path: Path) -> pa.Table:

@@ -80,7 +80,7 @@ def evaluate(
     columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
     with Progress(*columns, console=context.progress, transient=True) as bar:
         task = bar.add_task(f"reading {events}", total=None, shown="")
-        read = read_shown(context.progress, events, declared, bad=bad, zone=times_of, delimiter=separated)
+        read = read_shown(context.progress, events, declared, bad=bad, zone=times_of, delimiter=separated, coded=True)
         bar.update(task, description="evaluating", shown=counted(read.num_rows, "event"))
         truth = evaluated(declared, loaded, read, rows_given)
         rows = truth.rows(every=measures)

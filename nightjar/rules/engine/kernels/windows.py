@@ -312,7 +312,7 @@ def changes(run_first, rows, at, low, end, excluding, late, last_late, order, sl
     last_late: the arrival of the latest late row of all; if it precedes every row to evaluate, no row is contended.
     """
     fill = np.empty((len(run_first) - 1, 2), np.int64)
-    begin = np.zeros(len(at) + 1, np.int64)
+    begin = np.empty(len(at) + 1, np.int64)  # of runs without changes written in the end, if any run has some
     ops = np.empty(2 * len(at) + 64, np.int32)
     slid = np.empty(len(run_first) - 1, np.int64)
     sliding = 0
