@@ -297,6 +297,33 @@ def test_a_condition_holds_at_a_row_whatever_rows_are_beside_it(text: str, given
     assert together.tolist() == list(itertools.islice(itertools.cycle(exact), len(rows)))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "number > 3 * number",
+        "number * small >= number",
+        "- number < number - small",
+        "ABS(number) + ABS(number) > large",
+        "ABS(number * 3) * 0 = small - small",
+        "(number + 1) * small <> number",
+        "number - small <= amount",
+        "large * small > number",
+        "9223372036854775807 + small > number",
+        "9223372036854775808 > number - small",
+    ],
+)
+def test_a_comparison_is_exact_beyond_64_bits_and_below(text: str) -> None:
+    """Rows of small values are compared in 64 bits, and beside a large one in 128."""
+    predicate, root = compiled(text)
+    rows = hostile_rows(max(SIZES))
+    expected = [int(evaluated(root, row) is True) for row in rows]
+    for size in SIZES:
+        for at in range(0, min(len(rows), 200 * size), size):
+            some = rows[at : at + size]
+            (found,) = truths([predicate], {column.name: column for column in physical(some)}, len(some))
+            assert found.tolist() == expected[at : at + size], (size, at)
+
+
 @pytest.mark.parametrize("scale", [1, 2, 18, 22, 23, 38])
 def test_a_decimal_becomes_the_nearest_double(scale: int) -> None:
     """Also where its digits, or the power of ten, are more than a double holds."""

@@ -1,12 +1,13 @@
 """Comparisons of plain numbers, and of texts with a constant, run by NumPy: for a batch of some hundred rows Polars
 takes longer to create a column than NumPy to compare.
 
-Exact numbers of 64 bits, doubles and timestamps, and what is calculated from them; the operators are those of
-`compilation`. It is used at the top of a condition, where NULL is false, so no three-valued logic is needed here.
+Exact numbers of 64 bits, doubles and timestamps, and what is calculated from them in 64 bits; the operators are those
+of `compilation`. It is used at the top of a condition, where NULL is false, so no three-valued logic is needed here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from nightjar.rules.predicates.compilation import BINARY
 from nightjar.rules.predicates.doubles import as_doubles, quotients
-from nightjar.rules.predicates.nodes import Family, Node, Op
+from nightjar.rules.predicates.nodes import INT64_LIMIT, Family, Node, Op
 
 Truth = npt.NDArray[np.bool_]
 # Values, and where they are valid (None: everywhere); the values of NULLs are arbitrary.
@@ -26,6 +27,8 @@ Numbers = tuple[npt.NDArray[Any], Truth | None]
 _COMPARED = {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE}
 _CALCULATED = {Op.ADD, Op.SUB, Op.MUL, Op.DIV}
 _SIGNED = {Op.NEG: np.negative, Op.ABS: np.abs}
+# What wraps around in 64 bits without harm where the result fits, and grows with what it is calculated from.
+_WHOLE = {Op.COLUMN, Op.LITERAL, Op.RESCALE, Op.ADD, Op.SUB, Op.MUL, *_SIGNED}
 _NUMERIC = {Op.COLUMN, Op.LITERAL, Op.TO_DOUBLE, Op.RESCALE, *_CALCULATED, *_SIGNED}
 _FAMILIES = {Family.EXACT, Family.DOUBLE, Family.TIMESTAMP}
 
@@ -72,6 +75,47 @@ def _is_numeric(node: Node) -> bool:
         and not node.type.wide
         and all(map(_is_numeric, node.args))
     )
+
+
+def is_exact_comparison(node: Node) -> bool:
+    """Whether `comparison` supports the tree, though 64 bits may not hold what it calculates, while `fits` is true."""
+    return node.op in _COMPARED and all(map(_is_whole, node.args))
+
+
+def _is_whole(node: Node) -> bool:
+    if node.op not in _WHOLE or node.type.family is not Family.EXACT:
+        return False
+    if node.op is Op.LITERAL:
+        return abs(int(node.value)) < INT64_LIMIT
+    return not (node.op is Op.COLUMN and node.type.wide) and all(map(_is_whole, node.args))
+
+
+def fits(node: Node) -> Callable[[Columns], bool]:
+    """From columns to whether 64 bits hold what a comparison calculates of them, as is_exact_comparison has it: by the
+    largest values that occur and not, as a node's type, by those that are possible."""
+    sides = [_largest(arg) for arg in node.args]
+    return lambda columns: max(largest(columns) for largest in sides) < INT64_LIMIT
+
+
+def _largest(node: Node) -> Callable[[Columns], int]:
+    """From columns to a magnitude that a node's values do not exceed."""
+    if node.op is Op.COLUMN:
+        name = str(node.value)
+        return lambda columns: _magnitude(columns.numbers(name)[0])
+    if node.op is Op.LITERAL:
+        constant = abs(int(node.value))
+        return lambda _: constant
+    args = [_largest(arg) for arg in node.args]
+    if node.op is Op.RESCALE:
+        factor = int(node.value)
+        return lambda columns: factor * args[0](columns)
+    if node.op is Op.MUL:
+        return lambda columns: math.prod(arg(columns) for arg in args)
+    return lambda columns: sum(arg(columns) for arg in args)
+
+
+def _magnitude(values: npt.NDArray[Any]) -> int:
+    return max(-int(values.min(initial=0)), int(values.max(initial=0)))
 
 
 def comparison(node: Node) -> Callable[[Columns], Truth]:

@@ -14,7 +14,15 @@ from functools import reduce
 import numpy as np
 import polars as pl
 
-from nightjar.rules.predicates.comparisons import Columns, Truth, comparison, is_comparison, text_comparison
+from nightjar.rules.predicates.comparisons import (
+    Columns,
+    Truth,
+    comparison,
+    fits,
+    is_comparison,
+    is_exact_comparison,
+    text_comparison,
+)
 from nightjar.rules.predicates.compilation import BINARY, exact_dtype
 from nightjar.rules.predicates.doubles import divide, to_double
 from nightjar.rules.predicates.nodes import Family, Node, Op
@@ -35,6 +43,9 @@ def term(node: Node) -> Term | None:
     if not _is_plain(node):
         return None
     value = _eager(node)
+    if is_exact_comparison(node):
+        small, fit = comparison(node), fits(node)
+        return lambda columns: small(columns) if fit(columns) else truth(value(columns))
     return lambda columns: truth(value(columns))
 
 
