@@ -147,6 +147,8 @@ def test_changes_are_left_to_the_other_runs(case: Drawn, data: st.DataObject) ->
     fill, begin, ops, slid = windows.changes(run_first, rows, end, low, end, not own, late, -1, order, slides=True)
     single = {r for r in range(len(run_first) - 1) if run_first[r] + 1 == run_first[r + 1]}
     assert set(slid.tolist()) == set(range(len(run_first) - 1)) - fallen - single
+    if len(slid) == len(run_first) - 1:
+        return  # there are no changes to read
     counted = np.full(len(low), -1)
     totals.counts(run_first, fill, begin, ops, np.full((len(rows), 1), 1), 0, 0, counted)
     assert [counted[k] for r in fallen | single for k in range(run_first[r], run_first[r + 1])] == [

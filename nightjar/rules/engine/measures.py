@@ -51,7 +51,8 @@ class Values(NamedTuple):
 class _Question(NamedTuple):
     """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row.
 
-    whole: the window with every row between its ends; listed: the aggregates that list values, which no kernel answers
+    specification: what kernels.answers takes, whose rows of answers are numbered as the aggregates are; whole: the
+    window with every row between its ends; listed: the aggregates that list values, which no kernel answers
     ahead; sequences: those that are chains, which have a kernel of their own; folds: of a window with a resolution, the
     steps that each row of the specification needs; long: those of the windows that have many rows; kernel: that of
     kernels.answers or kernels.ranked.
@@ -132,11 +133,12 @@ class _Walk:
         return _Walk(first, self.rows, self.facts, self.at[runs], None)
 
     def placed(self, results: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
-        """Results in the order of the evaluation; rows that are not in the walk have a window of nothing."""
+        """One result per row, in the order of the evaluation; rows that are not in the walk have a window of
+        nothing."""
         if self.order is None:
             return results
-        placed = np.zeros((len(results), rows), results.dtype)
-        placed[:, self.order] = results
+        placed = np.zeros(rows, results.dtype)
+        placed[self.order] = results
         return placed
 
 
@@ -288,11 +290,12 @@ def _question(
     *,
     is_ranked: bool,
 ) -> _Question:
-    fields, nowhere = timeline.store.stream.fields, len(wanted)
+    fields, nowhere = timeline.store.stream.fields, len(aggregates)
     specification: dict[Any, list[int]] = {}
     scales: list[float] = []
     folds: list[Fold] = []
-    for row, aggregate in enumerate(aggregates[at] for at in wanted):
+    for row in wanted:
+        aggregate = aggregates[row]
         spec, field = aggregate.function.spec, aggregate.field
         computation = spec.computation
         kind, column, scale = answers.NARROW, -1, 1.0
@@ -343,6 +346,8 @@ def answer(
     if asked is None or asked.aggregates is not aggregates:
         asked = timeline.asked[id(aggregates)] = _asked(timeline, masks, aggregates)
     walks = _Walks(timeline, masks, runs, after)
+    # each aggregate has its row in these, whoever answers it; the last one takes the answers that none needs
+    found, flags = _room(len(aggregates), runs.rows)
     tables: dict[int, tuple[Int64Array, Mask]] = {}
     listings: dict[int, Listing] = {}
     overflown = 0
@@ -355,22 +360,30 @@ def answer(
             tables[at] = _chains(timeline, masks, runs, aggregates[at], stretches), _NO_FLAGS
         if not question.aggregates:
             continue
-        if runs.longest >= carried.LONG and walk.order is None and not question.folds:
-            found, flags, beyond = _answers_of_long(timeline, runs, question, stretches)
+        if walk.order is not None:
+            others = _room(len(aggregates), len(walk.at))
+            overflown += _answers(timeline, runs, question, stretches, *others)
+            for at in question.aggregates:
+                found[at], flags[at] = (walk.placed(table[at], runs.rows) for table in others)
+        elif runs.longest >= carried.LONG and not question.folds:
+            overflown += _answers_of_long(timeline, runs, question, stretches, found, flags)
         else:
-            found, flags, beyond = _answers(timeline, runs, question, stretches)
-            found, flags = walk.placed(found, runs.rows), walk.placed(flags, runs.rows)
-        overflown += beyond
-        tables |= zip(question.aggregates, zip(found, flags, strict=True), strict=False)
+            overflown += _answers(timeline, runs, question, stretches, found, flags)
+        tables |= {at: (found[at], flags[at]) for at in question.aggregates}
     return Answers(asked, tables, listings, overflown=overflown > 0)
 
 
-def _answers(timeline: Timeline, runs: Runs, question: _Question, stretches: Stretches) -> tuple[Int64Array, Mask, int]:
-    """The answers at every row of the walk and their flags, and how many of them exceed their types."""
+def _room(aggregates: int, rows: int) -> tuple[Int64Array, Mask]:
+    """For answers and flags: of rows of which nothing is written none is taken from memory."""
+    return np.empty((aggregates + 1, rows), np.int64), np.empty((aggregates + 1, rows), np.uint8)
+
+
+def _answers(
+    timeline: Timeline, runs: Runs, question: _Question, stretches: Stretches, found: Int64Array, flags: Mask
+) -> int:
+    """Write the answers at every row of the walk and their flags; returns how many of them exceed their types."""
     store, walk = timeline.store, stretches.walk
-    shape = len(question.aggregates) + 1, len(walk.at)  # the last row takes the answers that no aggregate needs
-    found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
-    beyond = question.kernel(
+    beyond: int = question.kernel(
         walk.first,
         walk.rows,
         walk.at,
@@ -387,20 +400,23 @@ def _answers(timeline: Timeline, runs: Runs, question: _Question, stretches: Str
         found,
         flags,
     )
-    return found, flags, beyond
+    return beyond
 
 
 def _answers_of_long(
-    timeline: Timeline, runs: Runs, question: _Question, stretches: Stretches
-) -> tuple[Int64Array, Mask, int]:
+    timeline: Timeline, runs: Runs, question: _Question, stretches: Stretches, found: Int64Array, flags: Mask
+) -> int:
     """The same where some windows may be long, of a walk of all rows of the runs."""
-    shape = len(question.aggregates) + 1, runs.rows
-    found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
     walk, low, end = stretches
     beyond, left = question.long.answer(timeline, runs, low, end, found, flags)
+    if left.all():
+        return beyond + _answers(timeline, runs, question, stretches, found, flags)
     rest = Stretches(walk.of(left), low[left], end[left])
-    found[:, left], flags[:, left], others = _answers(timeline, runs, question, rest)
-    return found, flags, beyond + others
+    others = _room(len(found) - 1, len(rest.walk.at))
+    beyond += _answers(timeline, runs, question, rest, *others)
+    for at in question.aggregates:
+        found[at, left], flags[at, left] = (table[at] for table in others)
+    return beyond
 
 
 def _before(timeline: Timeline, runs: Runs, window: Window, folds: list[Fold]) -> Int64Array:
@@ -417,11 +433,11 @@ def _chains(timeline: Timeline, masks: Masks, runs: Runs, aggregate: Aggregate, 
     store, marks = timeline.store, [masks[key] for key in aggregate.steps]
     walk, low, _ = stretches
     steps = np.array([(timeline.marks[mark.word], mark.bit) for mark in marks], np.int64)
-    found = np.empty((1, len(walk.at)), np.int64)
+    found = np.empty(len(walk.at), np.int64)
     sequences.chains(
-        walk.first, walk.rows, walk.at, low, store.late, store.last_late, store.order, walk.facts[0], steps, found[0]
+        walk.first, walk.rows, walk.at, low, store.late, store.last_late, store.order, walk.facts[0], steps, found
     )
-    placed: Int64Array = walk.placed(found, runs.rows)[0]
+    placed: Int64Array = walk.placed(found, runs.rows)
     return placed
 
 

@@ -306,13 +306,14 @@ def changes(run_first, rows, at, low, end, excluding, late, last_late, order, sl
     `slides`. A run of one row is not among them: it has nothing to slide.
 
     fill: int64 (runs, 2), the stretch of the first window of each run, without the row itself; begin: int64
-    (rows + 1), where each row's changes start in ops (int32). A late row counts only for rows that arrived after it
-    (S7, S8.4), so where some late row arrived after some row to evaluate the window is not just a stretch: such
-    *contended* rows are added and removed as the rows to evaluate come before or after them in arrival (order).
+    (rows + 1), where each row's changes start in ops (int32): nothing is written to both if every run slides.
+    A late row counts only for rows that arrived after it (S7, S8.4), so where some late row arrived after some row to
+    evaluate the window is not just a stretch: such *contended* rows are added and removed as the rows to evaluate come
+    before or after them in arrival (order).
     last_late: the arrival of the latest late row of all; if it precedes every row to evaluate, no row is contended.
     """
     fill = np.empty((len(run_first) - 1, 2), np.int64)
-    begin = np.empty(len(at) + 1, np.int64)  # of runs without changes written in the end, if any run has some
+    begin = np.empty(len(at) + 1, np.int64)
     ops = np.empty(2 * len(at) + 64, np.int32)
     slid = np.empty(len(run_first) - 1, np.int64)
     sliding = 0
