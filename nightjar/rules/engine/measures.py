@@ -71,10 +71,12 @@ class _Question(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Aggregates, and the questions that lead to them. doubles: which fields are doubles."""
+    """Aggregates, and the questions that lead to them. last: by its `whole` the last one about each window; doubles:
+    which fields are doubles."""
 
     aggregates: tuple[Aggregate, ...]
     questions: list[_Question]
+    last: dict[Window, _Question]
     doubles: frozenset[str]
 
 
@@ -151,7 +153,7 @@ class Stretches(NamedTuple):
 
 
 class _Walks:
-    """The windows of the rows of some runs, with everything shared that can be."""
+    """The windows of the rows of some runs, with everything shared that can be, as long as it may be asked for."""
 
     def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, after: Int64Array | None) -> None:
         self._timeline, self._masks, self._runs, self._after = timeline, masks, runs, after
@@ -239,6 +241,12 @@ class _Walks:
         )
         return low
 
+    def forget(self, whole: Window) -> None:
+        """Let go of a window and what was made of it: what is found next takes its place in memory."""
+        self._found.pop(whole, None)
+        for key in [key for key in self._splits if key[0] == whole]:
+            del self._splits[key]
+
     def of(self, window: Window, whole: Window) -> Stretches:
         """A walk for the window, and the window of each row to evaluate in it.
 
@@ -276,7 +284,7 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
         if chosen:
             questions.append(_question(timeline, masks, aggregates, window, chosen, [], [], is_ranked=True))
     doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
-    return Asked(aggregates, questions, doubles)
+    return Asked(aggregates, questions, {question.whole: question for question in questions}, doubles)
 
 
 def _question(
@@ -354,6 +362,8 @@ def answer(
     for question in asked.questions:
         stretches = walks.of(question.window, question.whole)
         walk = stretches.walk
+        if asked.last[question.whole] is question:
+            walks.forget(question.whole)
         for at in question.listed:
             listings[at] = _listing(timeline, masks, aggregates[at], stretches)
         for at in question.sequences:
