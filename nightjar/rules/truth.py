@@ -130,7 +130,7 @@ class Truth:
         return [
             Verdict(
                 found.version,
-                sum(len(result.seen) for result in found.results),
+                sum(int(np.count_nonzero(result.sees)) for result in found.results),
                 sum(len(result.violated) for result in found.results),
                 Counter(by for result in found.results for by in _silencing(result)),
             )

@@ -63,7 +63,7 @@ class RuleResult:
     @property
     def seen(self) -> Int64Array:
         """The positions of the rows that the version applies to."""
-        return np.flatnonzero(self.sees)
+        return np.flatnonzero(self.sees.view(np.bool_))
 
 
 class ProgramResults(Sequence[RuleResult]):
@@ -152,7 +152,7 @@ class ProgramResults(Sequence[RuleResult]):
             overflows = [Overflow(name, int(row)) for name, v in values.items() for row in v.overflow if seen[row]]
         violated = self._conditions[at] & seen if at in self._conditions else np.zeros(len(seen), np.uint8)
         violated[[overflow.at for overflow in overflows]] = 0
-        places = violated.nonzero()[0]
+        places = violated.view(np.bool_).nonzero()[0]  # of bool it takes a third of the time
         allowed = self._allowed(compiled.version.key, places) if self._holding else None
         return RuleResult(compiled, self.rows, seen, places, values, overflows, allowed)
 
@@ -177,12 +177,13 @@ def evaluate(
     waiting: where the plan's rules wait for what follows an event, the clock, before which everything is known, and
     what is settled, both in µs.
     """
-    times = timeline.times[runs.at]
-    if int(times.min()) >= plan.newest_since:
+    earliest = timeline.times[runs.at[runs.first[:-1]]].min()  # the rows of a run are in the order of time
+    if earliest >= plan.newest_since:
         applicable: dict[tuple[str, int], Mask | None] = {}
         programs = plan.newest
     else:
-        applicable = {key: seen for key, seen in _applicable(plan, times).items() if key in plan.compiled}
+        found_at = _applicable(plan, timeline.times[runs.at])
+        applicable = {key: seen for key, seen in found_at.items() if key in plan.compiled}
         programs = plan.programs(tuple(applicable))
     found = [at_rows(timeline, masks, programs[0], runs, applicable)]
     if waiting is not None:
