@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -81,11 +82,14 @@ def entity(lake: LakeReader, name: str, value: str, first: date | None, last: da
     mine = (pl.col("group").str.json_path_match(f"$['{name}']") == value) & pl.col("stream").is_in(named)
     is_text = all(stream.fields[name].kind is Kind.STRING for stream in shown)
     part = value if is_text and json.dumps(value) == f'"{value}"' else ""  # else a group may write it otherwise
-    alerts = lake.alerts_where(first, last, part, mine.fill_null(value=False))
     begin, end = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
+    recorded = recorded_streams(shown)
+    with ThreadPoolExecutor(1 + len(recorded)) as pool:  # each reads other files, and waits for some of them
+        found = [pool.submit(_events, lake, stream, name, value, (begin, end)) for stream in recorded]
+        alerts = lake.alerts_where(first, last, part, mine.fill_null(value=False))
+        of_streams = [each.result() for each in found]
     entries, left_out, ids = [], {}, pl.DataFrame(schema={"stream": pl.String, "event_id": pl.String})
-    for stream in recorded_streams(shown):
-        events, before = _events(lake, stream, name, value, (begin, end))
+    for stream, (events, before) in zip(recorded, of_streams, strict=True):
         entries += [Entry(row[stream.event_time], EVENT, stream.name, row) for row in events.iter_rows(named=True)]
         ids.extend(events.select(pl.lit(stream.name).alias("stream"), pl.col(stream.event_id).alias("event_id")))
         if before:
