@@ -51,16 +51,21 @@ def announce_compiling() -> None:
 
 @contextmanager
 def terminated_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C inside the block, so that everything started is stopped in order."""
+    """Treat SIGTERM like Ctrl-C inside the block, so that everything started is stopped in order. Only the first of
+    them interrupts: another one, while something is being stopped, would leave the rest running."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
 
     def interrupt(*_: Any) -> None:
+        for number in numbers:
+            signal.signal(number, lambda *_: None)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = [signal.signal(number, interrupt) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @contextmanager
