@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from threading import Event
@@ -50,32 +50,36 @@ def announce_compiling() -> None:
 
 
 @contextmanager
-def terminated_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C inside the block, so that everything started is stopped in order. Only the first of
-    them interrupts: another one, while something is being stopped, would leave the rest running."""
+def _handled(handler: Callable[..., object]) -> Iterator[None]:
+    """Have SIGTERM and Ctrl-C call the handler inside the block."""
     numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def interrupt(*_: Any) -> None:
-        for number in numbers:
-            signal.signal(number, lambda *_: None)
-        raise KeyboardInterrupt
-
-    before = [signal.signal(number, interrupt) for number in numbers]
+    before = [signal.signal(number, handler) for number in numbers]
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        for number, handled in zip(numbers, before, strict=True):
+            signal.signal(number, handled)
+
+
+@contextmanager
+def terminated_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C inside the block, so that everything started is stopped in order. Only the first of
+    them interrupts: another one, while something is being stopped, would leave the rest running."""
+    interrupted = False
+
+    def interrupt(*_: Any) -> None:
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
+            raise KeyboardInterrupt
+
+    with _handled(interrupt):
+        yield
 
 
 @contextmanager
 def stop_requested() -> Iterator[Event]:
     """An event that SIGTERM and Ctrl-C set inside the block, for what ends by itself once its work is whole."""
     stop = Event()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
-    try:
+    with _handled(lambda *_: stop.set()):
         yield stop
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

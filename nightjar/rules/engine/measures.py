@@ -241,8 +241,8 @@ class _Walks:
         )
         return low
 
-    def forget(self, whole: Window) -> None:
-        """Let go of a window and what was made of it: what is found next takes its place in memory."""
+    def drop(self, whole: Window) -> None:
+        """Drop the bounds of a window and what was computed from them, so that the next ones reuse their memory."""
         self._found.pop(whole, None)
         for key in [key for key in self._splits if key[0] == whole]:
             del self._splits[key]
@@ -363,7 +363,7 @@ def answer(
         stretches = walks.of(question.window, question.whole)
         walk = stretches.walk
         if asked.last[question.whole] is question:
-            walks.forget(question.whole)
+            walks.drop(question.whole)
         for at in question.listed:
             listings[at] = _listing(timeline, masks, aggregates[at], stretches)
         for at in question.sequences:
