@@ -46,7 +46,7 @@ from nightjar.rules.written_times import UNITS, WrittenTime
 Mask = npt.NDArray[np.bool_]
 
 # Up to this many records are parsed one by one.
-_FEW = 50
+_FEW = 100
 # Different decimals of up to 15 digits are different doubles, so a double identifies the decimal that was written, if
 # what it is scaled to has no more digits either.
 _IDENTIFIED = 10.0**15

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -184,11 +185,18 @@ def _decimal(text: str, declared: FieldType) -> Decimal | None:
         return None
     value = Decimal(text)
     try:
-        held = value.quantize(Decimal(1).scaleb(-declared.scale), context=EXACT)
+        held = value.quantize(_unit(declared.scale), context=EXACT)
     except (Inexact, InvalidOperation):
         return None
-    fits = abs(held).scaleb(declared.scale, EXACT) < 10**declared.precision
-    return (abs(held) if held.is_zero() else held) if fits else None
+    if held.is_zero():
+        return abs(held)
+    return held if held.adjusted() < declared.precision - declared.scale else None
+
+
+@cache
+def _unit(scale: int) -> Decimal:
+    """The smallest decimal above zero of a scale."""
+    return Decimal(1).scaleb(-scale)
 
 
 def _is_encodable(text: str) -> bool:

@@ -173,7 +173,7 @@ def read_json(text: str) -> Any:
     # Only a text with this many brackets can be this deep, and hardly any has them.
     if text.count("{") + text.count("[") > MAX_NESTING and _depth(text) > MAX_NESTING:
         raise ValueError(f"it is nested deeper than {MAX_NESTING} levels")
-    return json.loads(text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_no_constant)
+    return _DECODER.decode(text)
 
 
 def _depth(text: str) -> int:
@@ -220,6 +220,9 @@ def _as_json(value: Any) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_no_constant)
 
 
 def _short(value: Any) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH = EPOCH.replace(tzinfo=None)
 _MICROSECOND = timedelta(microseconds=1)
 
 # Years 1 to 9999, which datetime, Arrow, Polars and Spark all support.
@@ -36,16 +37,14 @@ def parse_timestamp(text: str, *, zone_required: bool) -> int | None:
     found = _ISO.fullmatch(text)
     if found is None or (zone_required and (found[8] is None or found[4] is None)):
         return None
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
-    fraction = int((found[7] or "0")[:6].ljust(6, "0"))
-    try:
-        written = datetime(year, month, day, hour, minute, second, fraction, tzinfo=UTC)
-    except ValueError:
-        return None
     offset = zone_offset(found[8])
     if offset is None:
         return None
-    instant = (written - EPOCH) // _MICROSECOND - offset
+    try:
+        written = datetime.fromisoformat(text[: found.start(8)] if found[8] else text)
+    except ValueError:
+        return None
+    instant = (written - _LOCAL_EPOCH) // _MICROSECOND - offset
     return instant if MIN_TIMESTAMP <= instant <= MAX_TIMESTAMP else None
 
 
