@@ -7,7 +7,6 @@ not fields are ignored. An optional field without a column is NULL.
 The content of a file is never held as a whole: of CSV and JSON a block at a time is read and converted.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,8 +28,8 @@ from nightjar.files.json_records import LINES as JSON_LINES
 from nightjar.files.json_records import json_records
 from nightjar.files.opening import GZIP, is_compressed, kind_of
 from nightjar.rules.derived import with_derived
-from nightjar.rules.event_values import JsonNumber, mistake, typed
-from nightjar.rules.events import Reason, Rejection, parse_recorded, recorded_table
+from nightjar.rules.event_values import mistake, typed
+from nightjar.rules.events import Reason, Rejection, parse_recorded, read_json, recorded_table
 from nightjar.rules.streams import Stream, UnionMember
 from nightjar.rules.timestamps import NO_ZONE, SECONDS_AS_MILLISECONDS, iso_text
 from nightjar.rules.types import TIMESTAMP
@@ -292,7 +291,7 @@ def _leave_out(error: EventsError, reading: Reading) -> None:
 def _arrival_of(line: bytes, reading: Reading, where: str) -> int | None:
     if not reading.arrivals or b'"arrival_time"' not in line:
         return None
-    value = json.loads(line, parse_int=JsonNumber, parse_float=JsonNumber).get(ARRIVAL)
+    value = read_json(line.decode()).get(ARRIVAL)
     if value is None:
         return None
     instant: int | None = typed(value, TIMESTAMP, reading.zone)

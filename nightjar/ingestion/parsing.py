@@ -8,7 +8,7 @@ itself; as are a few records, for which operations on columns take longer. So th
 tests give both the same input. Derived fields are computed last, of all events at once.
 
 Known limitation: a stream whose usual records are in doubt (amounts with exponents, or with more than 15 digits in the
-field's smallest unit, or decimals in a list that holds texts) is parsed at a tenth of the speed.
+field's smallest unit, or decimals in a list that holds texts) is parsed at a fifth of the speed.
 """
 
 from __future__ import annotations
