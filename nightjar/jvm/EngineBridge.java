@@ -12,6 +12,7 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.function.MapPartitionsFunction;
 import org.apache.spark.sql.Row;
@@ -23,8 +24,9 @@ import org.apache.spark.util.TaskCompletionListener;
  * socket, and the engine's records on to the sink, while the task's input waits.
  *
  * How it works: the task's thread reads what comes back. The feeder pulls the input, whose iterator blocks until a
- * record comes, into columns; the flusher writes whatever the feeder has collected since its last write, so that a
- * frame has one record at low rates and many at high ones. The frames are described in streaming/real_time/frames.py.
+ * record comes, into columns; the flusher writes whatever the feeder has collected since its last write, at most once
+ * a millisecond, so that a frame has one record at low rates and many at high ones. The frames are described in
+ * streaming/real_time/frames.py.
  *
  * What it does not do: understand records. If the engine ends, the task fails, and with it the query.
  *
@@ -32,6 +34,7 @@ import org.apache.spark.util.TaskCompletionListener;
  */
 public final class EngineBridge implements MapPartitionsFunction {
     private static final int MOST_WAITING = 4 << 20; // bytes
+    private static final int FRAME_NANOS = 1000000;
     private static final String ENDED = "the engine process has ended; its log has the cause";
     private final String path;
     private final boolean hasKeys;
@@ -223,11 +226,12 @@ public final class EngineBridge implements MapPartitionsFunction {
             while (count == 0 && !done) {
                 wait();
             }
-            int head = 4 + 4 + 2 + topic.length;
+            int head = 4 + 4 + 4 + 2 + topic.length;
             int columns = offsets.size() + arrivals.size() + sentAt.size() + lengths.size() + values.size()
                 + beside.size();
             ByteBuffer frame = ByteBuffer.allocate(4 + head + columns).order(ByteOrder.LITTLE_ENDIAN);
-            frame.putInt(head + columns).putInt(count).putInt(partition).putShort((short) topic.length).put(topic);
+            frame.putInt(head + columns).putInt(count).putInt(partition).putInt(values.size());
+            frame.putShort((short) topic.length).put(topic);
             offsets.moveTo(frame);
             arrivals.moveTo(frame);
             sentAt.moveTo(frame);
@@ -278,6 +282,10 @@ public final class EngineBridge implements MapPartitionsFunction {
                         feeder.check(); // a task whose input failed has not ended its part
                     }
                     writeAll(channel, frame);
+                    // a frame costs the engine as much as many records, which wait for their group anyway
+                    if (!last) {
+                        LockSupport.parkNanos(FRAME_NANOS);
+                    }
                 }
             } catch (Throwable thrown) {
                 feeder.fail(thrown);

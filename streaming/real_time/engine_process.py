@@ -136,6 +136,7 @@ class Engine:
         self._chooser.register(driver, selectors.EVENT_READ)
         self._syncing = ThreadPoolExecutor(1)
         self._tasks: list[TaskConnection] = []
+        self._room = bytearray(_READ)
         self._version: int | None = None
         self._write_at: float | None = None
         self._logged: deque[Group] = deque()
@@ -237,7 +238,8 @@ class Engine:
             self._full.append(task)
             return
         was_known = task.hello is not None
-        for records in task.receive(_READ):
+        records = task.receive(self._room)
+        if records is not None:
             self._wait_for_turn(records)
         if task.hello is not None and not was_known:
             self._begin_batch(task.hello.batch + 1, task.hello.attempt)

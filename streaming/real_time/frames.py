@@ -2,10 +2,10 @@
 
 From a task, little-endian: first the batch's number (8 bytes), the number of its tasks (4), the attempt (4), and
 whether keys and headers come (4 each, 0 or 1). Then frames, each after its length (4): number of records (4), partition
-(4), length of the topic (2), topic, and of all records the offsets, arrivals and `sent_at` (8 each, µs; NONE: no
-`sent_at`), lengths of the values (4; -1: NULL), values; then, if keys or headers come, of each record its key after its
-length (4; -1: NULL) and the number of its headers (4), each its name and value after their lengths. A frame without
-records ends the task's part.
+(4), bytes of all values (4), length of the topic (2), topic, and of all records the offsets, arrivals and `sent_at` (8
+each, µs; NONE: no `sent_at`), lengths of the values (4; -1: NULL), values; then, if keys or headers come, of each
+record its key after its length (4; -1: NULL) and the number of its headers (4), each its name and value after their
+lengths. A frame without records ends the task's part.
 
 To a task, big-endian: a record is its length (4), then topic, key, value and `sent_at` (text), each after its length
 (4; -1: NULL). A length of 0 says that the batch is stored, and the task may end.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +28,7 @@ from nightjar.rules.rulebook import Record
 from nightjar.rules.types import INSTANT
 
 _HELLO = struct.Struct("<qiiii")
-_HEAD = struct.Struct("<iih")
+_HEAD = struct.Struct("<iiih")
 _LENGTH = struct.Struct("<i")
 _NONE = -(1 << 63)
 
@@ -129,67 +129,72 @@ class TaskConnection:
         """The topic and partition of the records that have come."""
         self._held = bytearray()
 
-    def receive(self, most: int) -> list[Records]:
-        """What has come, at most so many bytes.
+    def receive(self, into: bytearray) -> Records | None:
+        """What has come, at most as much as `into` has room for; None: no whole frame with records.
 
         Raises:
             EOFError: the task has closed the connection.
         """
-        received = self.socket.recv(most)
+        received = self.socket.recv_into(into)
         if not received:
             raise EOFError
-        self._held += received
+        self._held += memoryview(into)[:received]
         if self.hello is None and len(self._held) >= _HELLO.size:
             self.hello = Hello(*_HELLO.unpack_from(self._held))
             del self._held[: _HELLO.size]
-        return list(self._frames()) if self.hello else []
+        found = self._records(self.hello) if self.hello else None
+        if found is not None:
+            self.place = found.topic, found.partition
+        return found
 
-    def _frames(self) -> Iterator[Records]:
-        at = 0
-        while len(self._held) - at >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._held, at)
-            begin = at + _LENGTH.size
-            if len(self._held) - begin < length:
+    def _records(self, hello: Hello) -> Records | None:
+        """Those of all frames that have come whole, together: a frame may be of one record."""
+        frames, at = list[memoryview](), 0
+        held = memoryview(self._held)
+        while len(held) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(held, at)
+            begin, end = at + _LENGTH.size, at + _LENGTH.size + length
+            if end > len(held):
                 break
-            at = begin + length
-            found = _decoded(bytes(self._held[begin:at]), self.hello)
-            if found is None:
-                self.has_ended = True
+            at = end
+            if _HEAD.unpack_from(held, begin)[0]:
+                frames.append(held[begin:end])
             else:
-                self.place = found.topic, found.partition
-                yield found
-        del self._held[:at]
+                self.has_ended = True
+        if at:
+            self._held = self._held[at:]
+        return _decoded(frames, hello) if frames else None
 
 
-def _decoded(frame: bytes, hello: Hello | None) -> Records | None:
-    """The records of a frame; None for one that has none."""
-    count, partition, length = _HEAD.unpack_from(frame)
-    if not count:
-        return None
-    at = _HEAD.size + length
-    topic = frame[_HEAD.size : at].decode()
-    offsets, arrivals, sent_at = np.frombuffer(frame, "<i8", 3 * count, at).reshape(3, count)
-    at += 24 * count
-    lengths = np.frombuffer(frame, "<i4", count, at)
+def _decoded(frames: Sequence[memoryview], hello: Hello) -> Records:
+    """The records of frames of one partition."""
+    count, columns = 0, tuple(list[memoryview]() for _ in range(6))
+    for frame in frames:
+        some, partition, size, length = _HEAD.unpack_from(frame)
+        count += some
+        at = _HEAD.size + length
+        topic = frame[_HEAD.size : at]
+        for column, width in zip(columns, (8 * some, 8 * some, 8 * some, 4 * some, size, len(frame)), strict=True):
+            column.append(frame[at : at + width])
+            at += width
+    offsets, arrivals, sent_at = (np.frombuffer(b"".join(column), "<i8") for column in columns[:3])
+    lengths = np.frombuffer(b"".join(columns[3]), "<i4")
     ends = np.zeros(count + 1, np.int32)
     np.cumsum(np.maximum(lengths, 0), out=ends[1:])
     is_null = lengths < 0
     valid = pa.py_buffer(np.packbits(~is_null, bitorder="little").tobytes()) if is_null.any() else None
-    at += 4 * count
-    values = pa.py_buffer(frame)[at : at + int(ends[-1])]
-    at += int(ends[-1])
-    columns = (
-        pa.array(arrivals.copy()).view(INSTANT),
-        pa.Array.from_buffers(pa.binary(), count, [valid, pa.py_buffer(ends), values]),
-        pa.array(sent_at.copy(), mask=sent_at == _NONE),
+    values = (
+        pa.array(arrivals).view(INSTANT),
+        pa.Array.from_buffers(pa.binary(), count, [valid, pa.py_buffer(ends), pa.py_buffer(b"".join(columns[4]))]),
+        pa.array(sent_at, mask=sent_at == _NONE),
     )
-    beside = _beside(frame, at, count, hello) if hello and (hello.has_keys or hello.has_headers) else {}
-    return Records(topic, partition, offsets.copy(), columns, len(frame), beside)
+    beside = _beside(b"".join(columns[5]), count, hello) if hello.has_keys or hello.has_headers else {}
+    return Records(str(topic, "utf-8"), partition, offsets, values, sum(map(len, frames)), beside)
 
 
-def _beside(frame: bytes, at: int, count: int, hello: Hello) -> dict[str, pa.Array]:
-    """The keys and the headers of a frame's records, from there on."""
-    reader = _Reader(frame, at)
+def _beside(written: bytes, count: int, hello: Hello) -> dict[str, pa.Array]:
+    """The keys and the headers of records."""
+    reader = _Reader(written)
     keys, headers = [], []
     for _ in range(count):
         if hello.has_keys:
@@ -203,11 +208,11 @@ def _beside(frame: bytes, at: int, count: int, hello: Hello) -> dict[str, pa.Arr
 class _Reader:
     """Reads what stands beside values."""
 
-    def __init__(self, frame: bytes, at: int) -> None:
-        self._frame, self._at = frame, at
+    def __init__(self, written: bytes) -> None:
+        self._written, self._at = written, 0
 
     def length(self) -> int:
-        (length,) = _LENGTH.unpack_from(self._frame, self._at)
+        (length,) = _LENGTH.unpack_from(self._written, self._at)
         self._at += _LENGTH.size
         return int(length)
 
@@ -216,7 +221,7 @@ class _Reader:
         if length < 0:
             return None
         self._at += length
-        return self._frame[self._at - length : self._at]
+        return self._written[self._at - length : self._at]
 
     def header(self) -> dict[str, object]:
         return {"key": (self.bytes() or b"").decode(errors="replace"), "value": self.bytes()}

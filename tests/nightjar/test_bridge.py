@@ -49,26 +49,29 @@ class Echo(threading.Thread):
             self._answer(TaskConnection(connection), connection)
 
     def _answer(self, task: TaskConnection, connection: socket.socket) -> None:
+        room = bytearray(1 << 16)
         while not task.has_ended:
-            for records in task.receive(1 << 16):
-                if self._die:
-                    connection.close()
-                    return
-                self.received += len(records.offsets)
-                for name, column in records.beside.items():
-                    self.beside.setdefault(name, []).extend(column.to_pylist())
-                _, values, sent_at = (column.to_pylist() for column in records.columns)
-                rows = zip(records.offsets.tolist(), values, sent_at, strict=True)
-                echoed = [
-                    {
-                        "topic": "out",
-                        "key": str(offset),
-                        "value": None if value is None else value.decode(),
-                        "headers": None if sent is None else [{"key": "sent_at", "value": b"%d" % sent}],
-                    }
-                    for offset, value, sent in rows
-                ]
-                connection.sendall(replies([pa.Table.from_pylist(echoed, RECORDS)]))
+            records = task.receive(room)
+            if records is None:
+                continue
+            if self._die:
+                connection.close()
+                return
+            self.received += len(records.offsets)
+            for name, column in records.beside.items():
+                self.beside.setdefault(name, []).extend(column.to_pylist())
+            _, values, sent_at = (column.to_pylist() for column in records.columns)
+            rows = zip(records.offsets.tolist(), values, sent_at, strict=True)
+            echoed = [
+                {
+                    "topic": "out",
+                    "key": str(offset),
+                    "value": None if value is None else value.decode(),
+                    "headers": None if sent is None else [{"key": "sent_at", "value": b"%d" % sent}],
+                }
+                for offset, value, sent in rows
+            ]
+            connection.sendall(replies([pa.Table.from_pylist(echoed, RECORDS)]))
         if task.hello is not None:
             self.hellos.append((task.hello.batch, task.hello.tasks, task.hello.attempt))
         connection.sendall(STORED)

@@ -62,8 +62,8 @@ class Task:
 
     def send(self, *values: bytes | None, arrival: int = NOON + 10 * MINUTE) -> None:
         """Records with the next offsets."""
-        count = len(values)
-        frame = struct.pack("<iih", count, self.partition, len(self.topic)) + self.topic
+        count, size = len(values), sum(len(value or b"") for value in values)
+        frame = struct.pack("<iiih", count, self.partition, size, len(self.topic)) + self.topic
         frame += struct.pack(f"<{count}q", *range(self.next, self.next + count))
         frame += struct.pack(f"<{count}q", *[arrival] * count)
         frame += struct.pack(f"<{count}q", *[arrival] * count)
