@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightjar.rules.engine import Engine, carried
-from nightjar.rules.engine import measures as engine_measures
+from nightjar.rules.engine import Engine, carried, measures
 from nightjar.rules.engine.alert_columns import Described
 from nightjar.rules.engine.kernels import carried as kernels
 from nightjar.rules.engine.kernels import ranked
@@ -39,12 +38,12 @@ FUNCTIONS = [
 
 
 def ruleset(over: str, **options: Any) -> RuleSet:
-    measures = {
+    written = {
         f"{f}_{field}": {f.value: f.of(field), "over": over, **options}
         for f, field in FUNCTIONS
         if not (f.spec.is_before and "excluding_current" in options)
     }
-    halves = (dict(itertools.islice(measures.items(), a, None, 2)) for a in (0, 1))
+    halves = (dict(itertools.islice(written.items(), a, None, 2)) for a in (0, 1))
     rules = [
         {"id": f"r{at}", "stream": "things", "group_by": ["who"], "measures": half, "when": f"{min(half)} IS NULL"}
         for at, half in enumerate(halves)
@@ -69,10 +68,12 @@ def table(times: list[int], numbers: list[int | None], delays: list[int] | None 
     return pa.table(columns | {"arrival_time": pa.array(arrival).cast(pa.timestamp("us", "UTC"))})
 
 
-def values(rules: RuleSet, batches: list[pa.Table], long: int, ahead: int = 16) -> list[tuple[Any, ...]]:
+def values(
+    rules: RuleSet, batches: list[pa.Table], long: int, ahead: int = 16, times: int = 0
+) -> list[tuple[Any, ...]]:
     """Every measure at every row that is evaluated in each batch."""
     engine, found = Engine(STREAM, rules), []
-    with patch.object(carried, "LONG", long), patch.object(carried, "_AHEAD", ahead):
+    with patch.multiple(carried, LONG=long, _TIMES=times, _AHEAD=ahead):
         for batch in batches:
             clock = batch.column("arrival_time").cast(pa.int64()).to_pylist()[-1]
             for result in engine.advance(batch, clock).rule_results:
@@ -108,38 +109,29 @@ def test_carried_windows_equal_filled_ones(
     assert values(rules, batches, long=1, ahead=ahead) == values(rules, batches, long=NEVER)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "over", "first", "is_filled"),
-    [
-        (lambda at: at % 7, "200s", 3000, False),
-        (lambda at: at, "200s", 3000, True),
-        (lambda at: at * 37 % 150, "400s", 1100, False),  # too many for 1,100 rows, not for twice as many
-    ],
-)
-def test_a_long_window_is_filled_again_only_without_room(
-    numbers: Callable[[int], int], over: str, first: int, is_filled: bool
-) -> None:
-    """There is room for few values and for extremes that others replace, not for as many as rows."""
+@pytest.mark.parametrize("numbers", [lambda at: at % 7, lambda at: at, lambda at: at * 37 % 150, lambda at: -at])
+def test_a_long_window_is_filled_again_only_until_its_state_has_room(numbers: Callable[[int], int]) -> None:
+    """There is room for few values and for extremes that others replace; for as many as rows it is doubled."""
     events = table([at // 8 for at in range(4000)], [*map(numbers, range(4000))])
-    batches = [events.slice(0, first), *(events.slice(at, 10) for at in range(first, 4000, 10))]
+    batches = [events.slice(0, 1100), *(events.slice(at, 10) for at in range(1100, 4000, 10))]
     filled = []
-    fill = engine_measures.answers.answers
+    fill = measures._answers
 
-    def filling(*arguments: Any) -> int:
-        filled.append(len(arguments[2]))
-        return fill(*arguments)
+    def filling(*given: Any) -> int:
+        filled.append(len(given[3].walk.at))
+        return fill(*given)
 
-    with patch.object(engine_measures.answers, "answers", filling):
-        found = values(ruleset(over), batches, long=1000)
-    assert found == values(ruleset(over), batches, long=NEVER)
-    assert any(filled[len(filled) // 2 :]) == is_filled
+    with patch.object(measures, "_answers", filling):
+        found = values(ruleset("200s"), batches, long=1000)
+    assert found == values(ruleset("200s"), batches, long=NEVER)
+    assert len(filled) < 40
 
 
 @pytest.mark.parametrize("function", [each for each in Function if each.spec.takes])
 def test_every_function_over_a_long_window_equals_the_reference(function: Function) -> None:
     """Of each kind of field it takes, carried from batch to batch while rows enter the window and leave it."""
-    over, known, size = carried.LONG + 8, carried.LONG + 20, 5
-    numbers = [None if at % 50 == 49 else at * 37 % 101 - 50 for at in range(known + 3 * size)]
+    over, known, size, batches = carried.LONG + 8, carried.LONG + 20, 5, 5
+    numbers = [None if at % 50 == 49 else at * 37 % 101 - 50 for at in range(known + batches * size)]
     columns: dict[str, Callable[[int], Any]] = {
         "number": int,
         "large": lambda n: Decimal(n * 100_000_000),
@@ -154,30 +146,36 @@ def test_every_function_over_a_long_window_equals_the_reference(function: Functi
         | {name: None if n is None else of(n) for name, of in columns.items()}
         for at, n in enumerate(numbers)
     ]
-    measures = {
+    asked = {
         f"m_{name}": reference.Measure(function, name, SECOND * over, shown=histories.shown_as(STREAM.fields[name]))
         for name in columns
         if STREAM.fields[name].kind in function.spec.takes
     }
     written = {
-        name: {function.value: function.of(str(measure.field)), "over": f"{over}s"}
-        for name, measure in measures.items()
+        name: {function.value: function.of(str(measure.field)), "over": f"{over}s"} for name, measure in asked.items()
     }
     rule = {"id": "r", "stream": "things", "group_by": ["who"], "measures": written, "when": "FALSE"}
     engine = Engine(STREAM, RuleSet.of([parse_rule(rule, STREAMS)], 0))
     module = ranked if function.spec.is_ranked else kernels
-    whole, answer, carrying = histories.table(events), module.answer, []
+    whole, answer, is_carried = histories.table(events), module.answer_runs, list[bool]()
+
+    def answering(*given: Any) -> int:
+        found = answer(*given)
+        is_carried.append(not given[-1].any())
+        return int(found)
+
     engine.advance(whole.slice(0, known), SECOND * known)
-    with patch.object(module, "answer", lambda *given: carrying.append(None) or answer(*given)):
+    with patch.object(module, "answer_runs", answering):
         for begin in range(known, len(events), size):
             last = begin + size - 1
             (result,) = engine.advance(whole.slice(begin, size), SECOND * last).rule_results
             described = Described(engine.store, result.compiled, result.values, result.rows, np.arange(size))
-            found = plain(measures, STREAM, json.loads(str(described.measures[-1])))
+            found = plain(asked, STREAM, json.loads(str(described.measures[-1])))
             window = events[last - over : last + 1]
-            expected = {name: reference.value(measure, events[last], window) for name, measure in measures.items()}
+            expected = {name: reference.value(measure, events[last], window) for name, measure in asked.items()}
             assert [*differing("long windows", {last: found}, {last: expected})] == []
-    assert len(carrying) == (0 if function.spec.is_list else 3)
+    assert bool(is_carried) is not function.spec.is_list
+    assert all(is_carried[-2:]), "room has been made for a hundred values before"
 
 
 def test_the_kernels_that_are_loaded_ahead_are_those_in_use() -> None:
@@ -185,15 +183,16 @@ def test_the_kernels_that_are_loaded_ahead_are_those_in_use() -> None:
     carried.load_kernels()
     events = table([at // 8 for at in range(200)], [at % 7 for at in range(200)])
     values(ruleset("20s"), [events.slice(at, 20) for at in range(0, 200, 20)], long=10)
-    assert (len(kernels.move.signatures), len(kernels.answer.signatures)) == (1, 1)
+    assert (len(kernels.plan_runs.signatures), len(kernels.answer_runs.signatures)) == (1, 1)
 
 
-def test_groups_that_are_used_least_are_dropped_first() -> None:
+def test_groups_beyond_the_room_are_filled_again() -> None:
     """States are bounded, however many groups have long windows."""
     of_groups = []
     for second in range(40):
         batch = table([second] * 3, [1, 2, 3])
         ids = pa.array([f"{second}-{at}" for at in range(3)])
         of_groups.append(batch.set_column(0, "id", ids).set_column(2, "who", pa.array(["a", "b", "c"])))
-    with patch.object(carried, "_GROUPS", 2):
-        assert values(ruleset("30s"), of_groups, long=2) == values(ruleset("30s"), of_groups, long=NEVER)
+    for words in (1, 1000, 10_000):
+        with patch.object(carried, "_MOST_WORDS", words):
+            assert values(ruleset("30s"), of_groups, long=2) == values(ruleset("30s"), of_groups, long=NEVER)

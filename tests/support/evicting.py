@@ -24,6 +24,7 @@ def evicting_early(floor: int = 2, block: int = 3, room: int = 2, carried_from: 
         patch.object(memory, "ROOM", room),
         patch.object(memory.RowArray, "release", _overwrite),
         patch.object(carried, "LONG", carried_from),
+        patch.object(carried, "_TIMES", 0),
         patch.object(carried, "_AHEAD", 2),
     ):
         yield

@@ -419,6 +419,8 @@ def _answers_of_long(
     """The same where some windows may be long, of a walk of all rows of the runs."""
     walk, low, end = stretches
     beyond, left = question.long.answer(timeline, runs, low, end, found, flags)
+    if not left.any():
+        return beyond
     if left.all():
         return beyond + _answers(timeline, runs, question, stretches, found, flags)
     rest = Stretches(walk.of(left), low[left], end[left])

@@ -50,23 +50,131 @@ _SIZES = {
 }
 
 
-def states(asked: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """(state, offsets) of an empty stretch, with room for stretches of about so many rows.
+# Columns of `held`, one row per group: where its state is, of how many places, whether it is valid, the stretch, the
+# store rows at both ends of it, and how many places it must have at least.
+STATE, PLACES, VALID, BEGIN, END, FIRST_ROW, LAST_ROW, LEAST_PLACES = range(8)
+# Columns of `plan`, one row per run: the group (NOT_CARRIED: the run is left), the stretch before and after, how many
+# rows behind it windows have, and whether its state is to be filled from nothing.
+GROUP, OLD_BEGIN, OLD_END, NEW_BEGIN, NEW_END, AHEAD, IS_NEW = range(7)
+NOT_CARRIED = -1
 
-    Deques and tables take at most six bytes a row; `move` says where that is too little.
+
+def sizes_of(asked: np.ndarray) -> np.ndarray:
+    """int64 (asked, 2): words of each state, and in addition so many per place."""
+    return np.array([_SIZES[code] for code in asked[:, 0].tolist()], np.int64).reshape(-1, 2)
+
+
+@kernel
+def _places(rows, least):
+    """Room for stretches of about so many rows: at first deques and tables take at most six bytes a row."""
+    places = max(32, least)
+    while 16 * places <= rows:
+        places *= 2
+    return places
+
+
+@kernel
+def lay_out(sizes, places, offsets):
+    """Write where each state begins, and where the last one ends."""
+    offsets[0] = 0
+    for j in range(len(sizes)):
+        offsets[j + 1] = offsets[j] + sizes[j, 0] + places * sizes[j, 1]
+
+
+@kernel
+def clear(state, offsets, asked, places):
+    """Make the states those of an empty stretch."""
+    state[:] = 0
+    for j in range(len(asked)):
+        if asked[j, 0] == LAST:
+            state[offsets[j]] = -1
+        elif asked[j, 0] == DISTINCT:
+            state[offsets[j + 1] - 2 * places : offsets[j + 1]] = -1  # a table has twice as many slots
+        elif asked[j, 0] == MODE:
+            state[offsets[j + 1] - 4 * places : offsets[j + 1] - 2 * places] = -1
+
+
+@kernel
+def _is_there(known, rows, start, begin, end):
+    """Whether a stretch is still where it was, with the same rows, and before the window that is wanted.
+
+    A group's rows are in order, and only the first ones are ever removed: with the same rows at both ends, as far apart
+    as before, nothing has come between them.
     """
-    places = max(32, (1 << (rows // 8).bit_length()) // 2)
-    sizes = (_SIZES[code] for code in asked[:, 0].tolist())
-    offsets = np.cumsum([0, *(fixed + per_place * places for fixed, per_place in sizes)])
-    state = np.zeros(offsets[-1], np.int64)
-    for what, start, end in zip(asked[:, 0].tolist(), offsets.tolist(), offsets[1:].tolist(), strict=False):
-        if what == LAST:
-            state[start] = -1
-        elif what == DISTINCT:
-            state[end - 2 * places : end] = -1  # a table has twice as many slots
-        elif what == MODE:
-            state[end - 4 * places : end - 2 * places] = -1
-    return state, offsets
+    if not known[VALID] or not (start <= known[BEGIN] <= begin and known[END] <= end):
+        return False
+    return rows[known[BEGIN]] == known[FIRST_ROW] and rows[known[END] - 1] == known[LAST_ROW]
+
+
+@kernel
+def _in_order(rows, at, low, first, last, last_late, arrivals):
+    """Whether the windows of a run's rows begin one after the other, and no late row is left out of any."""
+    for k in range(first, last):
+        if (last_late >= 0 and last_late > arrivals[rows[at[k]]]) or (k > first and low[k] < low[k - 1]):
+            return False
+    return True
+
+
+@kernel
+def plan_runs(run_first, run_start, at, low, end, rows, codes, last_late, arrivals, held, used, sizes, limits):
+    """The plan: which state answers about each run, and how that is moved.
+
+    held: of each group what is known of its state. used: how many words of the room are used, in an array of one.
+    limits: of how many rows a window is long, how many times the rows to evaluate it must have, the share of its rows
+    by which a stretch may be behind, and how many words the room has.
+    """
+    long, times, share, words = limits
+    fixed, per_place = sizes[:, 0].sum(), sizes[:, 1].sum()
+    plan = np.full((len(run_first) - 1, 7), NOT_CARRIED, np.int64)
+    for r in range(len(run_first) - 1):
+        first, last = run_first[r], run_first[r + 1]
+        begin, stop = low[first], end[first]
+        length = stop - begin
+        if length < long or (last - first) * times > length or low[last - 1] > stop:
+            continue
+        if not _in_order(rows, at, low, first, last, last_late, arrivals):
+            continue
+        group = codes[rows[at[first]]]
+        known = held[group]
+        is_new = not _is_there(known, rows, run_start[r], begin, stop)
+        if is_new:
+            places = _places(length, known[LEAST_PLACES])
+            if known[PLACES] < places:
+                needed = fixed + places * per_place
+                if used[0] + needed > words:
+                    continue
+                known[STATE], known[PLACES] = used[0], places
+                used[0] += needed
+            known[VALID], known[BEGIN], known[END] = 1, begin, begin
+        old_begin, old_end = known[BEGIN], known[END]
+        new_begin, new_end = old_begin, old_end
+        if (begin - old_begin) + (stop - old_end) > length // share or low[last - 1] > old_end:
+            new_begin, new_end = begin, stop
+        known[BEGIN], known[END] = new_begin, new_end
+        known[FIRST_ROW], known[LAST_ROW] = rows[new_begin], rows[new_end - 1]
+        plan[r, GROUP], plan[r, IS_NEW] = group, is_new
+        plan[r, OLD_BEGIN], plan[r, OLD_END] = old_begin, old_end
+        plan[r, NEW_BEGIN], plan[r, NEW_END] = new_begin, new_end
+        plan[r, AHEAD] = end[last - 1] + 1 - new_end
+    return plan
+
+
+@kernel
+def begun(planned, known, room, sizes, offsets, asked):
+    """The state of a run that is planned, where it is to be filled from nothing that of an empty stretch; empty where
+    an earlier run of the same group has found no room."""
+    lay_out(sizes, known[PLACES], offsets)
+    state = room[known[STATE] : known[STATE] + offsets[-1]]
+    if planned[IS_NEW]:
+        clear(state, offsets, asked, known[PLACES])
+    return state if known[VALID] else state[:0]
+
+
+@kernel
+def give_up(known):
+    """Have a state that had no room filled again with twice as much."""
+    known[VALID] = 0
+    known[LEAST_PLACES] = 2 * known[PLACES]
 
 
 @kernel
@@ -401,4 +509,29 @@ def answer(state, offsets, asked, scales, window, marks, narrow, wide, found, fl
             _answer(held, what, window, marks, word, bit, wide, column, found[to[0]], flags[to[0]])
         else:
             _answer(held, what, window, marks, word, bit, narrow, column, found[to[0]], flags[to[0]])
+    return overflown
+
+
+@kernel
+def answer_runs(
+    run_first, low, end, own, plan, held, room, sizes, asked, scales, marks, narrow, wide, found, flags, left
+):
+    """Answer about the runs that are planned (see plan_runs); left: which rows are still to be answered."""
+    offsets = np.empty(len(sizes) + 1, np.int64)
+    overflown = 0
+    for r in range(len(plan)):
+        first, last, planned = run_first[r], run_first[r + 1], plan[r]
+        if planned[GROUP] == NOT_CARRIED:
+            continue
+        known = held[planned[GROUP]]
+        state = begun(planned, known, room, sizes, offsets, asked)
+        if not len(state):
+            continue
+        old, new = (planned[OLD_BEGIN], planned[OLD_END]), (planned[NEW_BEGIN], planned[NEW_END])
+        if not move(state, offsets, asked, old, new, planned[AHEAD], marks, narrow, wide):
+            give_up(known)
+            continue
+        window = first, last, end, low, own, new[0], new[1]
+        overflown += answer(state, offsets, asked, scales, window, marks, narrow, wide, found, flags)
+        left[first:last] = False
     return overflown

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from nightjar.rules.engine.compiled import kernel
-from nightjar.rules.engine.kernels import modes, quantiles, windows
+from nightjar.rules.engine.kernels import carried, modes, quantiles, windows
 from nightjar.rules.engine.kernels.answers import DOUBLE, NARROW
 from nightjar.rules.functions import MODE
 
@@ -89,4 +89,31 @@ def answer(state, offsets, asked, scales, window, marks, narrow, wide, found, fl
             quantiles.answer(held, window, *mark, narrow, column, False, share, scale, doubles[to], flags[to])
         else:
             quantiles.answer(held, window, *mark, wide, column, kind == DOUBLE, share, scale, doubles[to], flags[to])
+    return 0
+
+
+@kernel
+def answer_runs(
+    run_first, low, end, own, plan, held, room, sizes, asked, scales, marks, narrow, wide, found, flags, left
+):
+    """As carried.answer_runs."""
+    offsets = np.empty(len(sizes) + 1, np.int64)
+    for r in range(len(plan)):
+        first, last, planned = run_first[r], run_first[r + 1], plan[r]
+        if planned[carried.GROUP] == carried.NOT_CARRIED:
+            continue
+        known = held[planned[carried.GROUP]]
+        state = carried.begun(planned, known, room, sizes, offsets, asked)
+        if not len(state):
+            continue
+        old, new = (
+            (planned[carried.OLD_BEGIN], planned[carried.OLD_END]),
+            (planned[carried.NEW_BEGIN], planned[carried.NEW_END]),
+        )
+        if not move(state, offsets, asked, old, new, planned[carried.AHEAD], marks, narrow, wide):
+            carried.give_up(known)
+            continue
+        window = first, last, end, low, own, new[0], new[1]
+        answer(state, offsets, asked, scales, window, marks, narrow, wide, found, flags)
+        left[first:last] = False
     return 0
