@@ -23,6 +23,8 @@ from nightjar.rules.functions import COUNT
 LONG = 256
 # So are those that have not so many times as many rows as are evaluated: all are read once.
 _TIMES = 4
+# The most rows that are evaluated at once where windows are carried: of those that are left the answers are copied.
+MOST_ROWS = 1 << 17
 # A stretch follows its windows once they are ahead by this share of their rows.
 _AHEAD = 16
 # Words of the states of one question: 128 MB. Windows of further groups are filled again.
@@ -57,8 +59,10 @@ class LongWindows:
         of the runs are still to be answered.
         """
         left = np.ones(runs.rows, np.bool_)
-        self._make_room(timeline.store.code_count(timeline.group_by))
-        store = timeline.store
+        firsts, store = runs.first[:-1], timeline.store
+        if (end[firsts] - low[firsts]).max(initial=0) < LONG:
+            return 0, left
+        self._make_room(store.code_count(timeline.group_by))
         plan = carried.plan_runs(
             runs.first,
             runs.start,

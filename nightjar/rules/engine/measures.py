@@ -375,7 +375,7 @@ def answer(
             overflown += _answers(timeline, runs, question, stretches, *others)
             for at in question.aggregates:
                 found[at], flags[at] = (walk.placed(table[at], runs.rows) for table in others)
-        elif runs.longest >= carried.LONG and not question.folds:
+        elif runs.longest >= carried.LONG and runs.rows <= carried.MOST_ROWS and not question.folds:
             overflown += _answers_of_long(timeline, runs, question, stretches, found, flags)
         else:
             overflown += _answers(timeline, runs, question, stretches, found, flags)
