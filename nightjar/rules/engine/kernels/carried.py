@@ -3,7 +3,7 @@
 For each aggregate (asked[j], see answers) a *state* has what is known of one stretch of a walk, the rows from `a` on
 and before `b`. `move` changes the stretch; `answer` answers about windows that begin in it and end behind it, and
 leaves the states as they were. Every row of the stretch is in it: windows that late rows are left out of are not for
-here.
+here. `plan_runs` finds the state of each group and says how it is moved; `answer_runs` moves and asks them.
 
 A state is int64, and in state[offsets[j]:offsets[j + 1]]:
 
