@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 from unittest.mock import patch
@@ -196,3 +197,38 @@ def test_groups_beyond_the_room_are_filled_again() -> None:
     for words in (1, 1000, 10_000):
         with patch.object(carried, "_MOST_WORDS", words):
             assert values(ruleset("30s"), of_groups, long=2) == values(ruleset("30s"), of_groups, long=NEVER)
+
+
+def test_an_earlier_run_of_a_group_has_its_state_where_a_later_one_needs_more_room() -> None:
+    """Rows of one group may be evaluated as several runs, later ones first: a late row has a run of its own."""
+    burst, sparse = [at // 300 for at in range(3000)], [200 + at for at in range(300)]
+    asked = list[tuple[Any, ...]]()
+    answer = measures.answer
+
+    def asking(*given: Any) -> measures.Answers:
+        asked.append(given)
+        return answer(*given)
+
+    with patch("nightjar.rules.engine.evaluation.measures.answer", asking):
+        events = table(burst + sparse, [at % 7 for at in range(3300)])
+        Engine(STREAM, ruleset("150s")).advance(events, SECOND * 499)
+    timeline, masks, runs, aggregates = asked[0][:4]
+
+    def counted(*places: int) -> list[list[int]]:
+        """The aggregates at the rows in these places, each in a run."""
+        of_them = replace(
+            runs,
+            first=np.arange(len(places) + 1),
+            start=np.full(len(places), runs.start[0]),
+            at=np.array(places),
+            longest=3300,
+        )
+        found = answer(timeline, masks, of_them, aggregates)
+        return [value.values.tolist() for value in found if value.listing is None]
+
+    with patch.multiple(carried, LONG=100, _TIMES=0):
+        timeline.asked = {}
+        counted(3200)
+        carrying = counted(3201, 2990)
+    with patch.object(carried, "LONG", NEVER):
+        assert carrying == counted(3201, 2990)

@@ -53,9 +53,10 @@ _SIZES = {
 # Columns of `held`, one row per group: where its state is, of how many places, whether it is valid, the stretch, the
 # store rows at both ends of it, and how many places it must have at least.
 STATE, PLACES, VALID, BEGIN, END, FIRST_ROW, LAST_ROW, LEAST_PLACES = range(8)
-# Columns of `plan`, one row per run: the group (NOT_CARRIED: the run is left), the stretch before and after, how many
-# rows behind it windows have, and whether its state is to be filled from nothing.
-GROUP, OLD_BEGIN, OLD_END, NEW_BEGIN, NEW_END, AHEAD, IS_NEW = range(7)
+# Columns of `plan`, one row per run: the group (NOT_CARRIED: the run is left), where its state is and of how many
+# places (a later run of the group may have another), the stretch before and after, how many rows behind it windows
+# have, and whether the state is to be filled from nothing.
+GROUP, STATE_AT, STATE_PLACES, OLD_BEGIN, OLD_END, NEW_BEGIN, NEW_END, AHEAD, IS_NEW = range(9)
 NOT_CARRIED = -1
 
 
@@ -74,7 +75,7 @@ def _places(rows, least):
 
 
 @kernel
-def lay_out(sizes, places, offsets):
+def _lay_out(sizes, places, offsets):
     """Write where each state begins, and where the last one ends."""
     offsets[0] = 0
     for j in range(len(sizes)):
@@ -82,7 +83,7 @@ def lay_out(sizes, places, offsets):
 
 
 @kernel
-def clear(state, offsets, asked, places):
+def _clear(state, offsets, asked, places):
     """Make the states those of an empty stretch."""
     state[:] = 0
     for j in range(len(asked)):
@@ -125,7 +126,7 @@ def plan_runs(run_first, run_start, at, low, end, rows, codes, last_late, arriva
     """
     long, times, share, words = limits
     fixed, per_place = sizes[:, 0].sum(), sizes[:, 1].sum()
-    plan = np.full((len(run_first) - 1, 7), NOT_CARRIED, np.int64)
+    plan = np.full((len(run_first) - 1, 9), NOT_CARRIED, np.int64)
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
         begin, stop = low[first], end[first]
@@ -153,6 +154,7 @@ def plan_runs(run_first, run_start, at, low, end, rows, codes, last_late, arriva
         known[BEGIN], known[END] = new_begin, new_end
         known[FIRST_ROW], known[LAST_ROW] = rows[new_begin], rows[new_end - 1]
         plan[r, GROUP], plan[r, IS_NEW] = group, is_new
+        plan[r, STATE_AT], plan[r, STATE_PLACES] = known[STATE], known[PLACES]
         plan[r, OLD_BEGIN], plan[r, OLD_END] = old_begin, old_end
         plan[r, NEW_BEGIN], plan[r, NEW_END] = new_begin, new_end
         plan[r, AHEAD] = end[last - 1] + 1 - new_end
@@ -163,10 +165,10 @@ def plan_runs(run_first, run_start, at, low, end, rows, codes, last_late, arriva
 def begun(planned, known, room, sizes, offsets, asked):
     """The state of a run that is planned, where it is to be filled from nothing that of an empty stretch; empty where
     an earlier run of the same group has found no room."""
-    lay_out(sizes, known[PLACES], offsets)
-    state = room[known[STATE] : known[STATE] + offsets[-1]]
+    _lay_out(sizes, planned[STATE_PLACES], offsets)
+    state = room[planned[STATE_AT] : planned[STATE_AT] + offsets[-1]]
     if planned[IS_NEW]:
-        clear(state, offsets, asked, known[PLACES])
+        _clear(state, offsets, asked, planned[STATE_PLACES])
     return state if known[VALID] else state[:0]
 
 
