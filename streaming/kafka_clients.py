@@ -1,7 +1,8 @@
-"""The driver's own Kafka clients, beside its query: they publish the job's progress and read end offsets."""
+"""The job's own Kafka clients, beside its query: they publish its progress and read end offsets."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -31,19 +32,26 @@ def consumer(config: JobConfig, fetch_bytes: int = _FETCH_BYTES) -> Iterator[Kaf
 
 @contextlib.contextmanager
 def producer(config: JobConfig) -> Iterator[KafkaProducer]:
-    """A producer that may deliver a record twice, in order: whatever it sends can be sent again.
-
-    kafka-python's idempotent producer delivers nothing more after a record that a broker refuses for good, for example
-    for a permission that is missing briefly: the job would continue and never answer or report again.
-    """
-    client = KafkaProducer(
-        enable_idempotence=False,
-        max_in_flight_requests_per_connection=1,
-        linger_ms=0,
-        max_block_ms=WAIT_MS,
-        **config.kafka.python,
-    )
+    """The one of `resending_producer`, closed at the end."""
+    client = resending_producer(config.kafka.python)
     try:
         yield client
     finally:
         client.close()
+
+
+def resending_producer(client: Mapping[str, object]) -> KafkaProducer:
+    """A producer that may deliver a record twice, in order: whatever it sends can be sent again. client: options of
+    kafka-python.
+
+    kafka-python's idempotent producer delivers nothing more after a record that a broker refuses for good, for example
+    for a permission that is missing briefly: the job would continue and never answer or report again.
+    """
+    options: dict[str, Any] = dict(client)
+    return KafkaProducer(
+        enable_idempotence=False,
+        max_in_flight_requests_per_connection=1,
+        linger_ms=0,
+        max_block_ms=WAIT_MS,
+        **options,
+    )

@@ -223,7 +223,11 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=10, help="kills a day")
     parser.add_argument("--cluster", action="store_true", help="job and nights on a Spark standalone cluster")
     parser.add_argument("--store", action="store_true", help="lake and checkpoint in an object store")
-    parser.add_argument("--real-time", action="store_true", help="the job in real time, in batches of five seconds")
+    parser.add_argument(
+        "--real-time",
+        action="store_true",
+        help="the job in real time, in batches of a second: some kills come between two",
+    )
     options = parser.parse_args()
     clients.CONNECT_TIMEOUT_MS = 120_000  # the replay outlives a broker that was killed on a busy machine
     rng = np.random.default_rng(options.seed)
@@ -240,7 +244,7 @@ def main() -> None:
         start=FIRST,
         seed=options.seed,
     )
-    how = {"latency": "real-time", "real_time_batch": "5s"} if options.real_time else {}
+    how = {"latency": "real-time", "real_time_batch": "1s"} if options.real_time else {}
     with terminated_as_interrupt(), ExitStack() as running:
         folder = running.enter_context(own_settings(**how)).data_dir
         cluster = None

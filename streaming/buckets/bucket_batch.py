@@ -53,8 +53,7 @@ class BucketBatch:
     def __init__(self, plan: BucketPlan, residents: Residents, number: int, version: int) -> None:
         """Bring the bucket of this number up to date with its log; `residents` lacks it until `store`."""
         files = files_of(plan.state, number, plan.run_id)
-        self.head = files.before(version)
-        files.remove_before(self.head)
+        self.head = self._before = files.before(version)
         self.resident = residents.take(number, self.head, files)
         self._plan, self._residents, self._number, self._version, self._files = plan, residents, number, version, files
         self._deltas: deque[Delta] = deque()
@@ -64,6 +63,11 @@ class BucketBatch:
         self._done = 0
         """How many of them are known to be written."""
         self._gone: list[str] = []
+
+    def remove_earlier(self) -> None:
+        """Remove what the batches before the last one have left, once that one is committed: then no run begins at
+        their state again."""
+        self._files.remove_before(self._before)
 
     @property
     def _log(self) -> StateLog:

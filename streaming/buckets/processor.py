@@ -80,6 +80,7 @@ class BucketProcessor:
         """Process one bucket's share of the batch of this version into RECORDS; QUARANTINE is not its own."""
         parts = _Parts()
         batch = BucketBatch(self._plan, self._residents, number, version)
+        batch.remove_earlier()
         parts.end("read")
         records = batch.take(packed, self._plan.run_id)
         parts.end("evaluate")

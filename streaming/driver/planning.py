@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 from kafka import TopicPartition
 
+from nightjar.ingestion.kafka_source import columns_beside
 from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.storage.paths import spark_name
 from nightjar.streaming.buckets.packer import Packer
@@ -23,6 +24,7 @@ from nightjar.streaming.driver.places import Places
 from nightjar.streaming.driver.query import (
     bridged,
     evaluated,
+    event_topics,
     kafka_records,
     packer_of,
     started,
@@ -32,6 +34,7 @@ from nightjar.streaming.driver.query import (
 from nightjar.streaming.driver.rule_changes import RuleChanges
 from nightjar.streaming.driver.session import SLOTS
 from nightjar.streaming.driver.warmup import engine_warm_up
+from nightjar.streaming.real_time.between_batches import Brokers
 from nightjar.streaming.real_time.engine_process import EnginePlan
 from nightjar.streaming.state.checkpoint import Checkpoint
 from nightjar.streaming.state.metadata import Offsets
@@ -93,6 +96,12 @@ class PlannedQuery:
             seconds,
             only_one,
             engine_warm_up(config),
+            Brokers(
+                config.kafka.python,
+                columns_beside(config.streams.values()),
+                event_topics(config),
+                [config.topics.alerts, config.topics.late_events, config.topics.quarantine, config.topics.job_progress],
+            ),
         )
         engine.run(given)
         rows = bridged(kafka_records(self.session, config, None, self.begins), engine.path)

@@ -13,6 +13,7 @@ Changes of tables come from anybody. So once the engine knows which events a gro
 what the task that reads the topic brings is left.
 
 When all tasks have ended their part, the buckets store their state; only then do the tasks end, and Spark commits.
+Until the next batch's tasks run, the engine reads events itself (between_batches.py), which are that batch's.
 
 What it does not do: survive. If a task or the driver ends early, it does too, and the query fails: the next run
 evaluates the same groups again.
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -42,7 +43,8 @@ from nightjar.rules.engine.carried import load_kernels
 from nightjar.rules.rulebook import Record
 from nightjar.streaming.buckets.packer import Packer
 from nightjar.streaming.buckets.plan import BucketPlan
-from nightjar.streaming.real_time.frames import STORED, Records, TaskConnection, as_records, replies, table
+from nightjar.streaming.real_time.between_batches import Brokers
+from nightjar.streaming.real_time.frames import STORED, Records, TaskConnection, as_records, encoded, replies, table
 from nightjar.streaming.real_time.group_times import GroupTimes
 from nightjar.streaming.real_time.groups import GroupEvaluator
 from nightjar.streaming.state.order_log import Group, OrderLog
@@ -58,6 +60,9 @@ _BEFORE_END = 2.0
 
 # Seconds after which a thread that writes state lets the evaluation go on.
 _SWITCH_SECONDS = 0.0005
+
+# Seconds for which a read between two batches waits: meanwhile neither tasks nor the driver are heard.
+_TURN = 0.001
 
 # Seconds between two reports to the driver (GroupTimes).
 _REPORT_SECONDS = 1.0
@@ -88,7 +93,7 @@ class WarmUp:
         with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder, ThreadPoolExecutor(1) as writing:
             evaluator = GroupEvaluator(replace(self.plan, state=Path(folder)), self.packer, writing)
             for group in self.records:
-                replies(evaluator.evaluate(group, 1, self.plan.run_id, 0))
+                encoded(replies(evaluator.evaluate(group, 1, self.plan.run_id, 0)))
             evaluator.store()
 
 
@@ -111,6 +116,8 @@ class EnginePlan:
     only_one: bool
     """Whether nothing is to be evaluated after the first batch."""
     warm_up: WarmUp | None
+    brokers: Brokers | None = None
+    """None: events wait while no batch runs."""
     most_waiting: int = 64 << 20
     """Bytes that wait for their group before events are left in their sockets."""
 
@@ -138,6 +145,16 @@ class Engine:
         self._tasks: list[TaskConnection] = []
         self._room = bytearray(_READ)
         self._version: int | None = None
+        """Of the batch that runs, or that comes next and has groups already."""
+        self._is_running = False
+        """Whether a task of it has come, so that the batch before it is committed."""
+        self._between = None if given.brokers is None else given.brokers.connected()
+        self._ends: dict[tuple[str, int], int] = {}
+        """Of each partition of events the offset after the last record that has come."""
+        self._of_tasks: dict[tuple[str, int], int] = {}
+        """The same of what the batch's tasks have brought."""
+        self._ahead: dict[tuple[str, int], int] = {}
+        """The same of what was read between two batches, and tasks may not have brought yet."""
         self._write_at: float | None = None
         self._logged: deque[Group] = deque()
         self._logged_ends: dict[tuple[str, int], int] = {}
@@ -167,7 +184,7 @@ class Engine:
         self._driver.send(DONE)
         is_behind = False
         while True:
-            for key, _ in self._chooser.select(0 if is_behind else self._timeout()):
+            for key, _ in self._chooser.select(0 if is_behind or self._reads_itself else self._timeout()):
                 if key.fileobj is self._driver:
                     if not self._heed():
                         return
@@ -176,6 +193,8 @@ class Engine:
                 else:
                     self._read(key.data)
             self._read_on()
+            if self._reads_itself:
+                self._read_events()
             is_behind = self._evaluate_logged()
             if self._patience() == 0:
                 self._evaluate_next()
@@ -184,7 +203,7 @@ class Engine:
             if self._write_at is not None and time.monotonic() > self._write_at:
                 self._write_at = None
                 self._evaluator.write_ahead()
-            if self._tasks and self._version is not None and not is_behind:
+            if self._is_running and not is_behind:
                 self._end_batch()
 
     def _report(self) -> None:
@@ -215,14 +234,19 @@ class Engine:
             self._needed = max(self._needed, answers[-1].offset + 1)
 
     def _wait_for_turn(self, records: Records) -> None:
-        """Add records to those that wait, unless they are answers that are known, or changes of tables."""
+        """Add records to those that wait, unless they are answers or events that have come, or changes of tables."""
         if records.topic == self._given.packer.tables_topic:
             return
-        if records.topic == self._given.packer.answers_topic:
-            _, new = records.split(self._answered)
+        is_answer, place = records.topic == self._given.packer.answers_topic, (records.topic, records.partition)
+        if is_answer or records.topic not in self._control:
+            _, new = records.split(self._answered if is_answer else self._ends.get(place, 0))
             if new is None:
                 return
-            records, self._answered = new, int(new.offsets[-1]) + 1
+            records = new
+            if is_answer:
+                self._answered = int(new.offsets[-1]) + 1
+            else:
+                self._ends[place] = int(new.offsets[-1]) + 1
         self._waiting.setdefault((records.topic, records.partition), deque()).append(records)
         self._size += records.size
         self._since = self._since or time.monotonic()
@@ -239,10 +263,14 @@ class Engine:
             return
         was_known = task.hello is not None
         records = task.receive(self._room)
-        if records is not None:
-            self._wait_for_turn(records)
         if task.hello is not None and not was_known:
             self._begin_batch(task.hello.batch + 1, task.hello.attempt)
+        if records is not None:
+            place = records.topic, records.partition
+            self._of_tasks[place] = int(records.offsets[-1]) + 1
+            if self._between is not None:
+                self._between.leave(place)
+            self._wait_for_turn(records)
         if task.has_ended:
             self._chooser.unregister(task.socket)
 
@@ -267,8 +295,21 @@ class Engine:
         """Whether nothing may be evaluated before more is read, or before the driver says so."""
         return self._is_over or self._is_held or self._answered < self._needed or bool(self._logged)
 
+    @property
+    def _reads_itself(self) -> bool:
+        """Whether the engine reads events: what waits for its turn is not too much yet."""
+        return self._between is not None and self._between.is_reading and self._size <= self._given.most_waiting
+
+    def _read_events(self) -> None:
+        """Take in the events that have come while no task reads them."""
+        assert self._between is not None  # noqa: S101  it is reading
+        for records in self._between.read(0 if self._patience() == 0 else _TURN):
+            self._wait_for_turn(records)
+            place = records.topic, records.partition
+            self._ahead[place] = self._ends[place]
+
     def _begin_batch(self, version: int, attempt: int) -> None:
-        """Open the order log of the batch, as its first task says which it is.
+        """Begin the batch, as its first task says which it is.
 
         Raises:
             RuntimeError: a task is repeated, whose records are in groups already.
@@ -276,16 +317,41 @@ class Engine:
         if attempt or self._version not in (None, version):
             raise RuntimeError(f"attempt {attempt} of a task of batch {version - 1} comes in batch {self._version}")
         if self._version is None:
-            self._version = version
+            self._open_log(version)
+        if not self._is_running:
+            self._is_running = True
             self._write_at = time.monotonic() + self._given.batch_seconds - _BEFORE_END
-            folder = self._given.plan.state
-            assert isinstance(folder, Path)  # noqa: S101  the driver refuses an object store
-            self._log = OrderLog(folder, version)
-            self._logged.extend(self._log.groups)
-            for group in self._logged:
-                self._logged_ends.update((place, end) for place, (_, end) in group.places())
-            if self._logged:
-                _log.info("evaluating what an earlier run has logged", groups=len(self._logged))
+            self._opened.remove_earlier()
+            self._evaluator.remove_earlier()
+            if self._between is not None:
+                self._between.leave_soon()
+
+    def _open_log(self, version: int, ahead: Mapping[tuple[str, int], int] | None = None) -> None:
+        """Open the order log of the batch of this version, whose groups come first. ahead: of which events the state
+        has more than Spark's offsets say; None: what the log says."""
+        folder = self._given.plan.state
+        assert isinstance(folder, Path)  # noqa: S101  the driver refuses an object store
+        self._version, self._log = version, OrderLog(folder, version)
+        if ahead is None:
+            ahead = {(topic, number): end for topic, of in self._log.ahead.items() for number, end in of.items()}
+            self._ends |= ahead
+        elif ahead:
+            of_topics = dict[str, dict[int, int]]()
+            for (topic, number), end in ahead.items():
+                of_topics.setdefault(topic, {})[number] = end
+            self._log.begin_ahead(of_topics)
+            self._log.sync()
+        self._ahead = dict(ahead)
+        self._logged.extend(self._log.groups)
+        for group in self._logged:
+            self._logged_ends.update((place, end) for place, (_, end) in group.places())
+        if self._logged:
+            _log.info("evaluating what an earlier run has logged", groups=len(self._logged))
+
+    @property
+    def _opened(self) -> OrderLog:
+        assert self._log is not None  # noqa: S101  of the batch that runs or comes next
+        return self._log
 
     def _timeout(self) -> float | None:
         """Seconds after which there is something to do, even if nothing comes; None: there is nothing."""
@@ -323,7 +389,6 @@ class Engine:
 
     def _evaluate_next(self) -> None:
         """Log and evaluate a group of what waits: all control records, and as many events as it may have."""
-        assert self._log is not None  # noqa: S101  of the running batch
         began, since = time.monotonic(), self._since
         parts, size = list[Records](), 0
         for place in sorted(self._waiting, key=lambda place: (place[0] not in self._control, place)):
@@ -342,8 +407,8 @@ class Engine:
             of[part.partition] = first, int(part.offsets[-1]) + 1
         parts.sort(key=lambda part: (part.topic, part.partition))
         group = Group(self._run_id, time.time_ns() // 1000, ranges)
-        self._log.append(group)
-        synced = self._syncing.submit(self._log.sync)  # beside the evaluation
+        self._opened.append(group)
+        synced = self._syncing.submit(self._opened.sync)  # beside the evaluation
         records = table(parts)
         results = self._evaluator.evaluate(records, self._running, group.run_id, group.emitted_at)
         evaluated = time.monotonic()
@@ -383,10 +448,14 @@ class Engine:
         return parts
 
     def _reply(self, results: list[pa.Table]) -> None:
-        written = replies(results)
-        if written:
-            # any task may publish them
-            self._tasks[0].socket.sendall(written)
+        found = list(replies(results))
+        if not found:
+            return
+        if self._tasks:  # any of them may publish them
+            self._tasks[0].socket.sendall(encoded(found))
+        else:
+            assert self._between is not None  # noqa: S101  nothing is evaluated otherwise
+            self._between.publish(found)
 
     def _end_batch(self) -> None:
         """Store the state of the batch, and let its tasks end, once each of them has ended its part.
@@ -401,15 +470,23 @@ class Engine:
             if self._is_over or self._logged or self._answered < self._needed:
                 raise RuntimeError("the batch has ended before it had what must be evaluated first")
             return
-        assert self._log is not None  # noqa: S101  of the running batch
+        if self._between is not None:
+            self._tasks[0].socket.sendall(encoded(self._between.unpublished()))
         self._evaluator.store()
-        self._log.close()
-        tasks, self._tasks = self._tasks, []
-        self._version = self._log = None
+        self._opened.close()
+        version, tasks = self._running + 1, self._tasks
+        self._tasks, self._version, self._log, self._is_running = [], None, None, False
         self._is_over = self._given.only_one
+        reads_on = self._between is not None and not self._is_over
+        ahead = {place: end for place, end in self._ahead.items() if end > self._of_tasks.get(place, 0)}
+        self._of_tasks = {}
+        if reads_on or ahead:
+            self._open_log(version, ahead)
         for task in tasks:
             task.socket.sendall(STORED)
             task.socket.close()
+        if self._between is not None and reads_on:
+            self._between.begin(self._ends)
 
 
 def main() -> None:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -227,15 +228,30 @@ class _Reader:
         return {"key": (self.bytes() or b"").decode(errors="replace"), "value": self.bytes()}
 
 
-def replies(tables: Iterable[pa.Table]) -> bytes:
-    """Records (output_records.RECORDS) for a task."""
-    written = bytearray()
+class Reply(NamedTuple):
+    """A record to publish."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    sent_at: bytes | None
+    """The value of the header of this name."""
+
+
+def replies(tables: Iterable[pa.Table]) -> Iterator[Reply]:
+    """Records (output_records.RECORDS) one by one."""
     for each in tables:
         topics, keys, values, headers = (each.column(name).to_pylist() for name in each.column_names)
         for topic, key, value, of in zip(topics, keys, values, headers, strict=True):
-            sent_at = of[0]["value"] if of else None
-            members = b"".join(map(_member, (_text(topic), _text(key), _text(value), sent_at)))
-            written += struct.pack(">i", len(members)) + members
+            yield Reply(topic, _text(key), _text(value), of[0]["value"] if of else None)
+
+
+def encoded(found: Iterable[Reply]) -> bytes:
+    """Records for a task."""
+    written = bytearray()
+    for each in found:
+        members = b"".join(map(_member, (each.topic.encode(), each.key, each.value, each.sent_at)))
+        written += struct.pack(">i", len(members)) + members
     return bytes(written)
 
 

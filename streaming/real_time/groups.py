@@ -26,6 +26,8 @@ class GroupEvaluator:
         self._plan, self._packer = plan, packer
         self._residents = Residents(plan)
         self._batch: dict[int, BucketBatch] = {}
+        self._is_alone = False
+        """Whether the batches before this one are committed."""
         self._writing = writing
 
     def evaluate(self, records: pa.Table, version: int, run_id: str, emitted_at: int) -> list[pa.Table]:
@@ -45,11 +47,19 @@ class GroupEvaluator:
             batch = self._batch.get(number)
             if batch is None:
                 batch = self._batch[number] = BucketBatch(self._plan, self._residents, number, version)
+                if self._is_alone:
+                    batch.remove_earlier()
             found += batch.take(packed[number], run_id, emitted_at)
             batch.write_ahead(self._writing, _MANY)
             if (report := batch.report({"evaluate": time.perf_counter() - began})) is not None:
                 found.append(json_records(self._plan.topics.job_progress, [report]))
         return found
+
+    def remove_earlier(self) -> None:
+        """Remove what earlier batches have left, since the last one is committed."""
+        self._is_alone = True
+        for batch in self._batch.values():
+            batch.remove_earlier()
 
     def write_ahead(self) -> None:
         """Have most of the state written before the batch ends, so that `store` takes less time."""
@@ -61,3 +71,4 @@ class GroupEvaluator:
         for batch in self._batch.values():
             batch.store()
         self._batch.clear()
+        self._is_alone = False

@@ -61,9 +61,36 @@ def test_damage_before_the_last_line_is_an_error(tmp_path: Path) -> None:
 
 
 def test_logs_of_earlier_batches_are_removed(tmp_path: Path) -> None:
-    write(tmp_path, FIRST)
-    file = write(tmp_path, SECOND, version=2)
-    assert [*tmp_path.iterdir()] == [file]
+    """Once it is known that they are committed."""
+    first, second = write(tmp_path, FIRST), write(tmp_path, SECOND, version=2)
+    assert {*tmp_path.iterdir()} == {first, second}
+    with OrderLog(tmp_path, 2) as log:
+        log.remove_earlier()
+    assert [*tmp_path.iterdir()] == [second]
+
+
+@pytest.mark.parametrize("taken_in", [0, 1, 2])
+def test_a_batch_that_is_repeated_takes_in_what_was_logged_for_the_one_after_it(tmp_path: Path, taken_in: int) -> None:
+    """Also if a crash had interrupted that."""
+    write(tmp_path, FIRST, *(SECOND, THIRD)[:taken_in])
+    write(tmp_path, SECOND, THIRD, version=2)
+    for _ in range(2):
+        with OrderLog(tmp_path, 1) as log:
+            assert log.groups == (FIRST, SECOND, THIRD)
+    assert not (tmp_path / "order-2").exists()
+
+
+def test_a_log_says_how_far_the_state_is_ahead_of_offsets(tmp_path: Path) -> None:
+    """Of its own batch: if the one before is repeated, the state before that is not ahead."""
+    ahead = {"transactions": {0: 7, 1: 9}}
+    with OrderLog(tmp_path, 2) as log:
+        log.begin_ahead(ahead)
+        log.append(SECOND)
+    with OrderLog(tmp_path, 2) as log:
+        assert (log.ahead, log.groups) == (ahead, (SECOND,))
+    assert LoggedPositions(tmp_path).after(2) == {"transactions": {0: 9, 1: 9}}
+    with OrderLog(tmp_path, 1) as log:
+        assert (log.ahead, log.groups) == ({}, (SECOND,))
 
 
 def test_positions_follow_the_log(tmp_path: Path) -> None:
@@ -77,7 +104,10 @@ def test_positions_follow_the_log(tmp_path: Path) -> None:
     file.write_bytes(whole)
     assert positions.after(1)["transactions"] == {0: 9, 1: 6}
     assert positions.took(1) == 1
-    assert positions.after(2) == {}
+    write(tmp_path, THIRD, version=2)
+    assert positions.after(1) == {"transactions": {0: 9, 1: 6}, "rule-status": {0: 3}, "logins": {0: 1}}
+    assert positions.after(2) == {"logins": {0: 1}}
+    assert positions.after(3) == {}
 
 
 def test_the_time_that_a_job_was_down_does_not_count(tmp_path: Path) -> None:

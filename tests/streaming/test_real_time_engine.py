@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from nightjar.configuration.kafka import kafka_config
+from nightjar.configuration.settings import Settings
 from nightjar.contracts.clock import Clock
 from nightjar.contracts.table_changes import change_record
 from nightjar.contracts.topics import Topics
 from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
+from nightjar.kafka.readers import Reader
 from nightjar.local.kafka import LocalKafka
 from nightjar.rules.rulebook import Record, ShuffleKey
 from nightjar.rules.streams import Stream, load_streams, with_tables
@@ -27,8 +29,9 @@ from nightjar.streaming.buckets.plan import BucketPlan
 from nightjar.streaming.buckets.table_follower import TablesTopic
 from nightjar.streaming.config import JobError
 from nightjar.streaming.driver.engine_link import EngineEndedError, EngineLink
+from nightjar.streaming.real_time.between_batches import Brokers
 from nightjar.streaming.real_time.engine_process import EnginePlan
-from nightjar.streaming.state.order_log import OrderLog
+from nightjar.streaming.state.order_log import LoggedPositions, OrderLog
 from nightjar.streaming.state.state_files import begin, files_of
 from tests.support.answers import answered
 
@@ -111,7 +114,9 @@ class Job:
 
     def __init__(self, folder: Path) -> None:
         self.streams: Mapping[str, Stream] = STREAMS
+        self.topics = TOPICS
         self.tables: TablesTopic | None = None
+        self.brokers: Brokers | None = None
         self.state, self.runs, self.version = folder / "state", 0, 0
         self.seconds, self.most_waiting = 600.0, 64 << 20
         self.engine: EngineLink | None = None
@@ -124,17 +129,18 @@ class Job:
         run = f"run{self.runs}"
         begin(self.state, self.version or None, run)
         streams, topic = self.streams, None if self.tables is None else self.tables.name
-        plan = BucketPlan("checkpoint", run, self.state, streams, KEYS, 2, TOPICS, rules, tables=self.tables)
-        packer = Packer(streams, KEYS, 2, 1, TOPICS.rule_status, TOPICS.clock, TOPICS.quarantine, bounded=False)
+        plan = BucketPlan("checkpoint", run, self.state, streams, KEYS, 2, self.topics, rules, tables=self.tables)
+        packer = Packer(streams, KEYS, 2, 1, TOPICS.rule_status, TOPICS.clock, self.topics.quarantine, bounded=False)
         packer = replace(packer, tables_topic=topic)
         self.engine = EngineLink.start()
         given = EnginePlan(plan, packer, self.engine.path, 0, needed, 0.02, self.seconds, only_one, None)
-        self.engine.run(replace(given, most_waiting=self.most_waiting))
+        self.engine.run(replace(given, most_waiting=self.most_waiting, brokers=self.brokers))
 
     def batch(self, number: int = 0, **options: int) -> list[Task]:
         """The tasks of a batch: two partitions of events, and the answers."""
         assert self.engine is not None
-        topics = [("transactions", 0), ("transactions", 1), (TOPICS.rule_status, 0)]
+        events = self.streams["transactions"].topic
+        topics = [(events, 0), (events, 1), (TOPICS.rule_status, 0)]
         made = [Task(self.engine.path, topic, partition, batch=number, **options) for topic, partition in topics]
         self.tasks += made
         return made
@@ -215,9 +221,10 @@ def test_alerts_leave_while_the_input_waits_and_the_state_is_stored_at_the_end(j
     assert job.reported(5) == 5
     assert finish(tasks) == []
     assert max(files_of(job.state, bucket, "run1").before(9).version for bucket in range(4)) == 1
-    tasks = job.batch(1)
-    tasks[0].send(payment("d", 4))
-    assert shown(alert(tasks[0])) == ("d", 1, 4)
+    following = job.batch(1)
+    following[0].next = tasks[0].next
+    following[0].send(payment("d", 4))
+    assert shown(alert(following[0])) == ("d", 1, 4)
 
 
 @pytest.mark.parametrize("seconds", [600, 0])
@@ -294,6 +301,164 @@ def test_events_see_changes_of_tables_that_came_before_them_and_after_a_crash_no
     found = finish(again)
     assert found[0] == before[0]
     assert [each["event_id"] for each in found] == ["a2", "b2"]
+
+
+class OnBroker:
+    """A job whose events and alerts are on a broker, which has them for the time between two batches."""
+
+    def __init__(self, job: Job, settings: Settings) -> None:
+        names = {kind: f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("events", "alerts", "quarantine")}
+        for name in names.values():
+            topics.create(settings, topics.Topic(name, 2 if name == names["events"] else 1))
+        self.job, self.settings, self.events = job, settings, names["events"]
+        job.topics = replace(TOPICS, alerts=names["alerts"], quarantine=names["quarantine"])
+        job.streams = {**STREAMS, "transactions": replace(STREAMS["transactions"], topic=self.events)}
+        client = kafka_config(settings).python
+        job.brokers = Brokers(client, [], [self.events], [job.topics.alerts, job.topics.quarantine])
+
+    def send(self, *values: bytes, partition: int = 0, header: str | None = None) -> None:
+        """Events at the next offsets of the topic's partition."""
+        at = (NOON + 10 * MINUTE) // 1000
+        headers = [] if header is None else [(header, b"")]
+        with producer(self.settings) as client:
+            for value in values:
+                client.send(self.events, value, partition=partition, timestamp_ms=at, headers=headers).get(30)
+
+    def batch(self, number: int, *begins: int) -> list[Task]:
+        """The tasks of a batch, of which those of events begin at these offsets."""
+        made = self.job.batch(number)
+        for task, first in zip(made, begins, strict=False):
+            task.next = first
+        return made
+
+    def published(self, topic: str, wanted: int) -> list[dict[str, Any]]:
+        """The records that the engine has published itself: so many, or what there is after a second."""
+        until = time.monotonic() + (20 if wanted else 1)
+        while True:
+            with Reader(self.settings, topic) as reader:
+                found = [json.loads(record.value) for record in reader.all()]
+            if time.monotonic() > until or (wanted and len(found) >= wanted):
+                return found
+
+
+@pytest.fixture
+def on_broker(job: Job, broker: LocalKafka) -> OnBroker:
+    return OnBroker(job, broker.settings)
+
+
+def rest_of(task: Task, topic: str) -> list[dict[str, Any]]:
+    """The records of a topic until the batch is stored."""
+    found = []
+    while (record := task.record()) is not None:
+        found += [record[1]] if record[0] == topic else []
+    return found
+
+
+def ended(tasks: list[Task], topic: str) -> list[dict[str, Any]]:
+    """End the batch; the records of a topic that were not read yet."""
+    for task in tasks:
+        task.end()
+    return [found for task in tasks for found in rest_of(task, topic)]
+
+
+@pytest.mark.kafka
+def test_events_do_not_wait_for_the_next_batch(job: Job, on_broker: OnBroker) -> None:
+    """They are its own, and its tasks bring them once more to no effect."""
+    alerts = job.topics.alerts
+    job.start()
+    tasks = job.batch()
+    on_broker.send(payment("a", 1))
+    tasks[0].send(payment("a", 1))
+    assert ended(tasks, alerts) == []
+    on_broker.send(payment("b", 2))
+    assert [shown(each) for each in on_broker.published(alerts, 1)] == [("b", 1, 2)]
+    tasks = on_broker.batch(1, 1)
+    tasks[1].send(payment("z", 1, "zoe"))  # of a partition that had none yet
+    tasks[0].send(payment("b", 2), payment("c", 3))
+    assert [shown(each) for each in ended(tasks, alerts)] == [("c", 1, 3)]
+    job.version = 2
+    job.start()
+    tasks = on_broker.batch(2, 3)
+    tasks[0].send(payment("d", 4))
+    assert [shown(each) for each in ended(tasks, alerts)] == [("d", 1, 4)]
+    assert len(on_broker.published(alerts, 0)) == 1, "while tasks run, they publish"
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_after_a_crash_between_two_batches_the_same_alerts_come(
+    job: Job, on_broker: OnBroker, *, is_committed: bool
+) -> None:
+    """Whether or not Spark had committed the batch before; events out of order have led to revisions."""
+    alerts = job.topics.alerts
+    job.start()
+    tasks = on_broker.batch(0)
+    for partition in (0, 1):
+        other = payment(f"bob{partition}", partition, f"bob{partition}")
+        on_broker.send(other, partition=partition)
+        tasks[partition].send(other)
+    assert ended(tasks, alerts) == []
+    for minute in (6, 3, 5):
+        on_broker.send(payment(f"e{minute}", minute), partition=minute % 2)
+        time.sleep(0.5)
+    before = on_broker.published(alerts, 0)
+    assert [(each["event_id"], each["revision"]) for each in before] == [("e6", 1), ("e5", 1), ("e6", 2)]
+    job.version = int(is_committed)
+    job.start()
+    again = on_broker.batch(job.version, job.version, job.version)
+    of_both = [payment("bob0", 0, "bob0"), payment("e6", 6)], [payment("bob1", 1, "bob1"), payment("e3", 3)]
+    again[0].send(*of_both[0][job.version :])
+    again[1].send(*of_both[1][job.version :], payment("e5", 5), payment("new", 7))
+    found = ended(again, alerts)
+    assert found[: len(before)] == before
+    assert [shown(each) for each in found[len(before) :]] == [("new", 1, 4)]
+
+
+@pytest.mark.kafka
+def test_a_batch_may_end_before_its_tasks_bring_what_was_read_before_it(job: Job, on_broker: OnBroker) -> None:
+    """Spark's offsets are behind the state then, and nothing is evaluated twice, by this run or the next one."""
+    quarantine = job.topics.quarantine
+    job.start()
+    tasks = job.batch()
+    on_broker.send(payment("a", 1))
+    tasks[0].send(payment("a", 1))
+    assert ended(tasks, quarantine) == []
+    on_broker.send(b"not json")
+    assert len(on_broker.published(quarantine, 1)) == 1
+    assert ended(on_broker.batch(1, 1), quarantine) == []
+    assert LoggedPositions(job.state).after(3) == {on_broker.events: {0: 2}}
+    assert ended(on_broker.batch(2, 1), quarantine) == []
+    job.version = 3
+    job.start()
+    tasks = on_broker.batch(3, 1)
+    tasks[0].send(b"not json", b"nor that one")
+    assert [each["size"] for each in ended(tasks, quarantine)] == [len("nor that one")]
+
+
+class _NoText(str):
+    """The name of a header that no client should write."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object) -> bytes:
+        return b"\xff"
+
+
+@pytest.mark.kafka
+def test_what_the_client_cannot_read_waits_for_a_task(job: Job, on_broker: OnBroker) -> None:
+    alerts = job.topics.alerts
+    job.start()
+    tasks = job.batch()
+    on_broker.send(payment("a", 1))
+    tasks[0].send(payment("a", 1))
+    assert ended(tasks, alerts) == []
+    on_broker.send(payment("b", 2), header=_NoText("name"))
+    assert on_broker.published(alerts, 0) == []
+    tasks = on_broker.batch(1, 1)
+    tasks[0].send(payment("b", 2))
+    assert [shown(each) for each in ended(tasks, alerts)] == [("b", 1, 2)]
+    on_broker.send(payment("c", 3))
+    assert [shown(each) for each in on_broker.published(alerts, 1)] == [("c", 1, 3)]
 
 
 def waited_for(task: Task) -> list[dict[str, Any]]:
