@@ -225,8 +225,11 @@ class Stream:
 
         A missing field is NULL: the table was written before the field was declared.
         """
-        others = [name for name in events.column_names if name not in self.fields]
-        for name in self.fields.keys() - set(events.column_names):
+        names = events.column_names
+        if names[: len(self.fields)] == list(self.fields):
+            return events
+        others = [name for name in names if name not in self.fields]
+        for name in self.fields.keys() - set(names):
             events = events.append_column(name, pa.nulls(events.num_rows, self.fields[name].arrow))
         return events.select([*self.fields, *others])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -115,12 +116,12 @@ class Bucket:
         """Process events (events_schema). clock (µs) and known: as in Engine.advance."""
         horizon = self.engine.horizon
         advance = self.engine.advance(events, clock, known)
-        late = dead = events.slice(0, 0)
+        late = dead = _without_rows(events.schema)
         if len(advance.rows.late):
             times = advance.late.column(self.stream.event_time).cast(pa.int64())
             dead = advance.late.filter(pc.less(times, horizon))
             late = advance.late.filter(advance.late.column(PRIMARY))
-        primary = pc.sum(events.column(PRIMARY)).as_py() or 0
+        primary = sum(chunk.true_count for chunk in events.column(PRIMARY).chunks)
         counts = Counts(primary, late.num_rows, advance.duplicates if primary else 0, advance.alerts.num_rows)
         overflow = None
         if self.cap is not None:
@@ -148,6 +149,12 @@ class Bucket:
                 self.failed.add(about)
                 new.append(failure)
         return new
+
+
+@lru_cache(16)
+def _without_rows(schema: pa.Schema) -> pa.Table:
+    """A table of this schema, the same each time: a batch seldom has late events."""
+    return schema.empty_table()
 
 
 def failure_record(failure: Failure) -> tuple[str, dict[str, Any]]:

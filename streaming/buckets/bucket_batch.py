@@ -170,6 +170,8 @@ class BucketBatch:
         self._move(unread=())
         # unread events may be older than a field of the stream
         tables = [stream.completed(decoded(payload)) for payload in (*unread, *payloads)]
+        if len(tables) == 1:
+            return tables[0]
         return pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
 
     def _move(self, head: Head | None = None, **changes: object) -> None:
