@@ -40,6 +40,9 @@ from nightjar.streaming.state.statelog import Entry, Head, StateLog
 # A bucket reports at most this often (seconds): one record per batch and bucket would be too many.
 _REPORT_SECONDS = 1.0
 
+# Deltas of groups that are joined at once, which takes a millisecond.
+_APART = 32
+
 # What a bucket is given: payloads (payloads.Payload) by the value of their PayloadKind.
 Packed = Mapping[str, Sequence[Any]]
 
@@ -57,8 +60,10 @@ class BucketBatch:
         self.resident = residents.take(number, self.head, files)
         self._plan, self._residents, self._number, self._version, self._files = plan, residents, number, version, files
         self._deltas: deque[Delta] = deque()
+        self._apart: deque[Delta] = deque()
+        """Later ones, which are joined once there are some."""
         self._unwritten = 0
-        """Their events."""
+        """The events of both."""
         self._written: list[Future[Entry]] = []
         self._done = 0
         """How many of them are known to be written."""
@@ -74,8 +79,20 @@ class BucketBatch:
         return StateLog(self._files, self.bucket.stream.event_time, self._number)
 
     def _add(self, delta: Delta) -> None:
-        self._deltas.append(delta)
+        self._apart.append(delta)
         self._unwritten += delta.events.num_rows
+        # here: if another thread joined the thousands of a batch, evaluation would wait for the interpreter all along
+        if len(self._apart) >= _APART:
+            self._deltas.append(_joined(self._apart))
+            self._apart.clear()
+
+    def _taken(self) -> deque[Delta]:
+        """What has been added since the last call."""
+        found = deque([*self._deltas, *self._apart])
+        self._deltas.clear()
+        self._apart.clear()
+        self._unwritten = 0
+        return found
 
     @property
     def bucket(self) -> Bucket:
@@ -108,7 +125,7 @@ class BucketBatch:
             self._written[self._done].result()  # raises what has failed: the batch cannot be stored
             self._done += 1
         if self._unwritten >= least:
-            deltas, self._deltas, self._unwritten = self._deltas, deque(), 0
+            deltas = self._taken()
             self._written.append(pool.submit(lambda: self._log.write_ahead(self._version, _joined(deltas))))
 
     def store(self) -> None:
@@ -116,7 +133,7 @@ class BucketBatch:
         bucket = self.bucket
         self.head = self._log.append(
             self.head,
-            _joined(self._deltas),
+            _joined(self._taken()),
             bucket.engine.position,
             asdict(bucket.counts),
             version=self._version,

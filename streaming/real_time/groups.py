@@ -26,7 +26,7 @@ class GroupEvaluator:
         self._plan, self._packer = plan, packer
         self._residents = Residents(plan)
         self._batch: dict[int, BucketBatch] = {}
-        self._is_alone = False
+        self._follows_committed = False
         """Whether the batches before this one are committed."""
         self._writing = writing
 
@@ -47,7 +47,7 @@ class GroupEvaluator:
             batch = self._batch.get(number)
             if batch is None:
                 batch = self._batch[number] = BucketBatch(self._plan, self._residents, number, version)
-                if self._is_alone:
+                if self._follows_committed:
                     batch.remove_earlier()
             found += batch.take(packed[number], run_id, emitted_at)
             batch.write_ahead(self._writing, _MANY)
@@ -57,7 +57,7 @@ class GroupEvaluator:
 
     def remove_earlier(self) -> None:
         """Remove what earlier batches have left, since the last one is committed."""
-        self._is_alone = True
+        self._follows_committed = True
         for batch in self._batch.values():
             batch.remove_earlier()
 
@@ -71,4 +71,4 @@ class GroupEvaluator:
         for batch in self._batch.values():
             batch.store()
         self._batch.clear()
-        self._is_alone = False
+        self._follows_committed = False
