@@ -17,7 +17,7 @@ from typing import Self
 from nightjar.rules.rulebook import Record
 from nightjar.storage.objects import ObjectPath
 from nightjar.streaming.config import JobConfig, JobError
-from nightjar.streaming.real_time.engine_process import DONE, HOLD, EnginePlan, Release
+from nightjar.streaming.real_time.engine_process import DONE, HOLD, REST, EnginePlan, Release
 from nightjar.streaming.real_time.group_times import GroupTimes
 
 # Begins the name of the jar with EngineBridge.java.
@@ -58,7 +58,7 @@ class EngineLink:
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes], connection: Connection) -> None:
         self._folder, self._process, self._connection = folder, process, connection
-        self._is_held = False
+        self._is_held = self._rests = False
         self._answers = deque[Record](maxlen=_MOST_ANSWERS)
         self._reports = list[GroupTimes]()
 
@@ -121,6 +121,12 @@ class EngineLink:
             self._say(Release(tuple(self._answers)))
             self._is_held = False
             self._answers.clear()
+
+    def rest(self) -> None:
+        """Have events wait between two batches from now on."""
+        if not self._rests:
+            self._say(REST)
+            self._rests = True
 
     def reports(self) -> list[GroupTimes]:
         """What it has reported since the last call."""

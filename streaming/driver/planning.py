@@ -27,6 +27,7 @@ from nightjar.streaming.driver.query import (
     event_topics,
     kafka_records,
     packer_of,
+    result_topics,
     started,
     started_in_real_time,
     starting_offsets,
@@ -100,7 +101,7 @@ class PlannedQuery:
                 config.kafka.python,
                 columns_beside(config.streams.values()),
                 event_topics(config),
-                [config.topics.alerts, config.topics.late_events, config.topics.quarantine, config.topics.job_progress],
+                result_topics(config),
             ),
         )
         engine.run(given)

@@ -43,6 +43,19 @@ def event_topics(config: JobConfig) -> list[str]:
     return [stream.topic for stream in recorded_streams(config.streams.values())]
 
 
+def result_topics(config: JobConfig) -> list[str]:
+    """The topics that buckets write to."""
+    topics = config.topics
+    return [
+        topics.alerts,
+        topics.restrictions,
+        topics.late_events,
+        topics.quarantine,
+        topics.rule_status,
+        topics.job_progress,
+    ]
+
+
 def control_topics(config: JobConfig) -> list[str]:
     """The topics of answers to rule messages, of clocks, and of changes of tables if some are declared."""
     return [config.topics.rule_status, config.topics.clock, *([config.topics.tables] if config.tables else [])]

@@ -76,11 +76,12 @@ class RuleChanges:
     @property
     def need_other_keys(self) -> bool:
         """Whether a version waits for a shuffle key, or one is out of use."""
+        return self.answering.lacks_shuffle_key or (self._has_unused_key and not self._must_keep_keys)
+
+    @property
+    def _has_unused_key(self) -> bool:
         metadata = self._checkpoint.metadata
-        in_use = metadata.in_use if metadata is not None else ()
-        if self.answering.lacks_shuffle_key:
-            return True
-        return not (self._unused.isdisjoint(in_use) or self._must_keep_keys)
+        return metadata is not None and not self._unused.isdisjoint(metadata.in_use)
 
     def answered(self, offsets: Offsets) -> int:
         """The offset of `rule-status` among these."""
@@ -106,5 +107,7 @@ class RuleChanges:
         """See which versions and shuffle keys have ended by these clocks (µs, by stream), which were published."""
         self.priming.note_clocks(clocks)
         self._clocked, self._unused = clocks, self.answering.book.unused(clocks)
+        if self._has_unused_key and self.answering.engine is not None:
+            self.answering.engine.rest()  # it is dropped where no group is logged: between two batches
         with self._announcing():
             self.answering.conclude(clocks, self.answered(consumed))

@@ -112,8 +112,8 @@ class BetweenBatches:
                 self._read_until = None
 
     def leave_soon(self) -> None:
-        """Read on for a moment: the tasks run. What was sent arrives before what they publish."""
-        with suppress(KafkaError):  # they publish it, too
+        """Read on for a moment: the tasks run. What was sent should arrive before what they publish."""
+        with suppress(KafkaError):  # else they publish it at the end of the batch
             self._producer.flush(_FLUSH)
         if self._read_until is not None:
             self._read_until = min(self._read_until, time.monotonic() + _OVERLAP)

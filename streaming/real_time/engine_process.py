@@ -67,8 +67,9 @@ _TURN = 0.001
 # Seconds between two reports to the driver (GroupTimes).
 _REPORT_SECONDS = 1.0
 
-# HOLD: from the driver, who waits for DONE, which also says that the engine listens.
-DONE, HOLD = "done", "hold"
+# HOLD: from the driver, who waits for DONE, which also says that the engine listens. REST: from the driver: from now on
+# events wait between two batches.
+DONE, HOLD, REST = "done", "hold", "rest"
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class Engine:
         self._tables_known = 0
         """The position up to which changes of tables are known to the last group."""
         self._answered, self._needed = given.answered, given.needed
-        self._is_held = self._is_over = False
+        self._is_held = self._is_over = self._rests = False
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(given.path)
         self._listener.listen(_BACKLOG)
@@ -221,6 +222,8 @@ class Engine:
         if said == HOLD:
             self._is_held = True
             self._driver.send(DONE)
+        elif said == REST:
+            self._rests = True
         else:
             self._is_held = False
             self._know(said.answers)
@@ -293,7 +296,9 @@ class Engine:
     @property
     def _is_blocked(self) -> bool:
         """Whether nothing may be evaluated before more is read, or before the driver says so."""
-        return self._is_over or self._is_held or self._answered < self._needed or bool(self._logged)
+        nobody_publishes = not self._is_running and self._between is None
+        is_behind = self._answered < self._needed or bool(self._logged)
+        return self._is_over or self._is_held or is_behind or nobody_publishes
 
     @property
     def _reads_itself(self) -> bool:
@@ -451,10 +456,10 @@ class Engine:
         found = list(replies(results))
         if not found:
             return
-        if self._tasks:  # any of them may publish them
+        if self._is_running:  # any task may publish them
             self._tasks[0].socket.sendall(encoded(found))
         else:
-            assert self._between is not None  # noqa: S101  nothing is evaluated otherwise
+            assert self._between is not None  # noqa: S101  see _is_blocked
             self._between.publish(found)
 
     def _end_batch(self) -> None:
@@ -477,7 +482,7 @@ class Engine:
         version, tasks = self._running + 1, self._tasks
         self._tasks, self._version, self._log, self._is_running = [], None, None, False
         self._is_over = self._given.only_one
-        reads_on = self._between is not None and not self._is_over
+        reads_on = self._between is not None and not (self._is_over or self._rests)
         ahead = {place: end for place, end in self._ahead.items() if end > self._of_tasks.get(place, 0)}
         self._of_tasks = {}
         if reads_on or ahead:

@@ -80,13 +80,15 @@ class OrderLog:
         """Append the groups of a later log, and remove it. A crash in between leaves some in both."""
         if not later.exists():
             return
+        known = {(group.run_id, group.emitted_at) for group in self.groups}
         groups = _read(later.read_bytes()).groups
-        new = [group for group in groups if group not in self.groups[-len(groups) :]]
+        new = [group for group in groups if (group.run_id, group.emitted_at) not in known]
         for group in new:
             self.append(group)
         self.sync()
         self.groups += tuple(new)
         later.unlink()
+        _sync_folder(self._folder)
 
     def remove_earlier(self) -> None:
         """Remove the logs of earlier batches, which are committed."""
@@ -131,8 +133,8 @@ class LoggedPositions:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._version = 0
-        self._read: dict[int, int] = {}
-        """How many bytes of a version's log have been read."""
+        self._read: dict[int, tuple[int, bytes]] = {}
+        """Where the last line begins that was read of a version's log, and that line."""
         self._ends: dict[str, dict[int, int]] = {}
         self._last = self._took = 0
 
@@ -148,15 +150,20 @@ class LoggedPositions:
 
     def _follow(self, number: int) -> None:
         """Read what a log has more than before."""
-        begin = self._read.get(number, 0)
+        begin, last = self._read.get(number, (0, b""))
         try:
             with (self._folder / _name(number)).open("rb") as file:
                 file.seek(begin)
                 text = file.read()
+                if not text.startswith(last):  # it was taken in by the log before it, and has begun again
+                    file.seek(0)
+                    begin, last, text = 0, b"", file.read()
         except FileNotFoundError:
             return
-        groups, complete, ahead = _read(text)
-        self._read[number] = begin + complete
+        groups, complete, ahead = _read(text[len(last) :])
+        lines = text[: len(last) + complete]
+        at = lines.rfind(b"\n", 0, -1) + 1
+        self._read[number] = begin + at, lines[at:]
         self._know(ahead)
         for group in groups:
             self._took += min(max(0, group.emitted_at - (self._last or group.emitted_at)), _LONGEST)

@@ -80,6 +80,22 @@ def test_a_batch_that_is_repeated_takes_in_what_was_logged_for_the_one_after_it(
     assert not (tmp_path / "order-2").exists()
 
 
+@pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.parametrize("longer", [1, 5])
+def test_positions_follow_a_log_that_was_taken_in_and_begun_again(tmp_path: Path, *, looks: bool, longer: int) -> None:
+    positions = LoggedPositions(tmp_path)
+    write(tmp_path, FIRST)
+    write(tmp_path, SECOND, version=2)
+    assert positions.after(1)["transactions"] == {0: 9, 1: 6}
+    write(tmp_path)
+    if looks:
+        assert positions.after(1)["transactions"] == {0: 9, 1: 6}
+    write(tmp_path, *[THIRD] * longer, version=2)
+    assert positions.after(1)["logins"] == {0: 1}
+    write(tmp_path, replace(FIRST, ranges={"logins": {0: (1, 4)}}), version=2)
+    assert positions.after(1)["logins"] == {0: 4}
+
+
 def test_a_log_says_how_far_the_state_is_ahead_of_offsets(tmp_path: Path) -> None:
     """Of its own batch: if the one before is repeated, the state before that is not ahead."""
     ahead = {"transactions": {0: 7, 1: 9}}

@@ -385,6 +385,26 @@ def test_events_do_not_wait_for_the_next_batch(job: Job, on_broker: OnBroker) ->
 
 
 @pytest.mark.kafka
+def test_an_engine_that_is_to_rest_reads_nothing_between_two_batches(job: Job, on_broker: OnBroker) -> None:
+    """As the driver has it where it waits for a moment without logged groups."""
+    alerts = job.topics.alerts
+    job.start()
+    assert job.engine is not None
+    tasks = job.batch()
+    on_broker.send(payment("a", 1))
+    tasks[0].send(payment("a", 1))
+    job.engine.rest()
+    assert job.reported(1) == 1
+    assert ended(tasks, alerts) == []
+    on_broker.send(payment("b", 2))
+    assert on_broker.published(alerts, 0) == []
+    assert LoggedPositions(job.state).after(2) == {}
+    tasks = on_broker.batch(1, 1)
+    tasks[0].send(payment("b", 2))
+    assert [shown(each) for each in ended(tasks, alerts)] == [("b", 1, 2)]
+
+
+@pytest.mark.kafka
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_after_a_crash_between_two_batches_the_same_alerts_come(
     job: Job, on_broker: OnBroker, *, is_committed: bool
