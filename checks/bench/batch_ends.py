@@ -2,9 +2,10 @@
 
     python -m checks.bench.batch_ends [--turns 2] [--seconds 100] [--after 40] [--batch 5] [--rate 1000]
 
-While Spark commits a batch and starts the next one, nothing is read. The slowest of the alerts whose events came within
-the length of a batch has waited for that, so its latency is the pause; of a turn the median over its batches counts.
-Events and alerts are those of checks/bench/latency.py. The control has the same source, sink and settings.
+While Spark commits a batch and starts the next one, no task reads, and at first nobody does. The slowest of the alerts
+whose events came within the length of a batch has waited for that, so its latency is the pause; of a turn the median
+over its batches counts. Events and alerts are those of checks/bench/latency.py. The control has the same source, sink
+and settings.
 """
 
 from __future__ import annotations
