@@ -17,7 +17,7 @@ from nightjar.jvm.bridge import SOURCE, bridge_jar, bytecode
 from nightjar.jvm.jars import JarsError
 from nightjar.streaming.buckets.output_records import RECORDS
 from nightjar.streaming.driver.query import bridged
-from nightjar.streaming.real_time.frames import STORED, TaskConnection, replies
+from nightjar.streaming.real_time.frames import STORED, TaskConnection, encoded, replies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ class Echo(threading.Thread):
             threading.Thread(target=self._serve, args=[self._listener.accept()[0]], daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with suppress(EOFError):
+        with connection, suppress(EOFError):  # closed after any error: Spark would wait
             self._answer(TaskConnection(connection), connection)
 
     def _answer(self, task: TaskConnection, connection: socket.socket) -> None:
@@ -71,7 +71,7 @@ class Echo(threading.Thread):
                 }
                 for offset, value, sent in rows
             ]
-            connection.sendall(replies([pa.Table.from_pylist(echoed, RECORDS)]))
+            connection.sendall(encoded(replies([pa.Table.from_pylist(echoed, RECORDS)])))
         if task.hello is not None:
             self.hellos.append((task.hello.batch, task.hello.tasks, task.hello.attempt))
         connection.sendall(STORED)
