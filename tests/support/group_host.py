@@ -101,6 +101,8 @@ class GroupHost(StreamHost):
             assert before == again, f"first {before}, then {again}"
         elif chance % 7 == 0:
             self._evaluator.write_ahead()
+        elif chance % 5 == 0:  # Spark has committed the batch before
+            self._evaluator.remove_earlier()
         if chance % 4 == 0:
             self._end_batch()
         return emitted
