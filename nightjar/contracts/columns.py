@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any
 
-import msgspec
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +16,10 @@ from nightjar.rules.engine.alert_columns import arrow, json_objects, jsonable, w
 from nightjar.rules.engine.columns import FEW, one_batch
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text
-from nightjar.rules.types import TIMESTAMP, FieldType, Kind
+from nightjar.rules.types import TIMESTAMP, FieldType
 
 Columns = dict[str, pa.Array]
 
-# What the stream writes of an alert, in order.
-_WRITTEN = [name for name in ALERT.members if name in {*ALERT_SCHEMA.names, "source", "emitted_at"}]
-_encode = msgspec.json.Encoder().encode
 _KINDS = {name: FieldType(ALERT.members[name].kind) for name in ALERT_SCHEMA.names}
 
 
@@ -37,24 +32,6 @@ def alert_columns(alerts: pa.Table, emitted_at: int) -> Columns:
         "source": pa.repeat(STREAM, rows),
         "emitted_at": pa.repeat(iso_text(emitted_at), rows),
     }
-
-
-def alert_texts(alerts: pa.Table, emitted_at: int) -> pa.Array:
-    """The JSON of the stream's alerts (the engine's). emitted_at: µs since 1970."""
-    rows = alerts.num_rows
-    if rows > FEW:
-        return texts(ALERT, alert_columns(alerts, emitted_at), rows)
-    values: dict[str, list[Any]] = {"source": [STREAM] * rows, "emitted_at": [iso_text(emitted_at)] * rows}
-    for name, column in zip(alerts.column_names, alerts.columns, strict=True):
-        member = ALERT.members[name]
-        if member.kind is Kind.TIMESTAMP:
-            values[name] = [None if at is None else iso_text(at) for at in column.cast(pa.int64()).to_pylist()]
-        elif member.is_json:
-            values[name] = [msgspec.Raw(text.encode()) for text in column.to_pylist()]
-        else:
-            values[name] = column.to_pylist()
-    members = zip(*(values[name] for name in _WRITTEN), strict=True)
-    return pa.array([_encode(dict(zip(_WRITTEN, row, strict=True))).decode() for row in members], pa.string())
 
 
 def overflowing(values: pa.Array) -> pa.Array:

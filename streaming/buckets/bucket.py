@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -116,7 +115,7 @@ class Bucket:
         """Process events (events_schema). clock (µs) and known: as in Engine.advance."""
         horizon = self.engine.horizon
         advance = self.engine.advance(events, clock, known)
-        late = dead = _without_rows(events.schema)
+        late = dead = events.slice(0, 0)
         if len(advance.rows.late):
             times = advance.late.column(self.stream.event_time).cast(pa.int64())
             dead = advance.late.filter(pc.less(times, horizon))
@@ -149,12 +148,6 @@ class Bucket:
                 self.failed.add(about)
                 new.append(failure)
         return new
-
-
-@lru_cache(16)
-def _without_rows(schema: pa.Schema) -> pa.Table:
-    """A table of this schema, the same each time: a batch seldom has late events."""
-    return schema.empty_table()
 
 
 def failure_record(failure: Failure) -> tuple[str, dict[str, Any]]:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nightjar.contracts.columns import alert_texts, late_columns, overflowing, texts
+from nightjar.contracts.alerts import ALERT
+from nightjar.contracts.columns import alert_columns, late_columns, overflowing, texts
 from nightjar.contracts.headers import SENT_AT
 from nightjar.contracts.json_text import json_text
 from nightjar.contracts.late_events import LATE_EVENT
@@ -51,10 +52,11 @@ def alert_records(
     """
     if not alerts.num_rows:
         return RECORDS.empty_table()
-    values = alert_texts(alerts, emitted_at)
+    columns = alert_columns(alerts, emitted_at)
+    values = texts(ALERT, columns, alerts.num_rows)
     if overflow is not None and overflow.any():
         values = pc.if_else(pa.array(overflow), overflowing(values), values)
-    return _records(topic, alerts.column("alert_id"), values, sent_at)
+    return _records(topic, columns["alert_id"], values, sent_at)
 
 
 def late_records(topic: str, late: pa.Table, stream: Stream) -> pa.Table:
@@ -80,9 +82,7 @@ def batches_of(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[lis
         yield held
 
 
-def _records(
-    topic: str, keys: pa.Array | pa.ChunkedArray, values: pa.Array, sent_at: pa.Array | None = None
-) -> pa.Table:
+def _records(topic: str, keys: pa.Array, values: pa.Array, sent_at: pa.Array | None = None) -> pa.Table:
     """sent_at: text, NULL for a record without the header."""
     rows = len(keys)
     sent_at = pa.nulls(rows, pa.string()) if sent_at is None else sent_at

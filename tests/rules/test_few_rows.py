@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar.contracts.columns import alert_texts
+from nightjar.contracts.alerts import ALERT
+from nightjar.contracts.columns import alert_columns, texts
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.alert_columns import json_objects, jsonable
@@ -64,7 +65,8 @@ def test_records_of_alerts(alerts: list[dict[str, Any]]) -> None:
     """JSON that a column holds stays as it is."""
     written = []
     for rows in (alerts, [alerts[at % len(alerts)] for at in range(MANY)]):
-        written.append(alert_texts(pa.Table.from_pylist(rows, ALERT_SCHEMA), 1_700_000_000_000_000))
+        columns = alert_columns(pa.Table.from_pylist(rows, ALERT_SCHEMA), 1_700_000_000_000_000)
+        written.append(texts(ALERT, columns, len(rows)))
     few, many = written
     assert few.type == many.type
     assert many.to_pylist()[: len(alerts)] == few.to_pylist()
