@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +29,17 @@ class KafkaRecord(Protocol):
     def headers(self) -> Any: ...
 
 
+def keys_of(records: Iterable[KafkaRecord]) -> pa.Array:
+    """The records' keys (binary)."""
+    return pa.array([record.key for record in records], pa.binary())
+
+
+def headers_of(records: Iterable[KafkaRecord]) -> pa.Array:
+    """The records' headers (HEADER_LIST)."""
+    listed = [[{"key": name, "value": value} for name, value in record.headers or ()] for record in records]
+    return pa.array(listed, HEADER_LIST)
+
+
 class Raw(NamedTuple):
     """A record. value: b"" if it is NULL; arrival: µs; beside: what stands beside its value, if that is read."""
 
@@ -52,10 +63,9 @@ class Records:
         """Records of a client of Kafka. arrivals: int64, µs."""
         keys = headers = None
         if stream.reads_key:
-            keys = pa.array([record.key for record in records], pa.binary())
+            keys = keys_of(records)
         if stream.reads_headers:
-            listed = [[{"key": name, "value": value} for name, value in record.headers or ()] for record in records]
-            headers = pa.array(listed, HEADER_LIST)
+            headers = headers_of(records)
         return cls.read(pa.array([record.value for record in records], pa.binary()), arrivals, keys, headers, stream)
 
     @classmethod

@@ -24,7 +24,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from nightjar.contracts.headers import SENT_AT, sent_at
-from nightjar.formats.records import HEADER_LIST
+from nightjar.formats.records import headers_of, keys_of
 from nightjar.rules.types import INSTANT
 from nightjar.streaming.kafka_clients import resending_producer
 from nightjar.streaming.real_time.frames import Records, Reply
@@ -154,10 +154,9 @@ class BetweenBatches:
         values = [each.value for each in found]
         beside = {}
         if "key" in self._beside:
-            beside["key"] = pa.array([each.key for each in found], pa.binary())
+            beside["key"] = keys_of(found)
         if "headers" in self._beside:
-            listed = [[{"key": name, "value": value} for name, value in each.headers or ()] for each in found]
-            beside["headers"] = pa.array(listed, HEADER_LIST)
+            beside["headers"] = headers_of(found)
         return Records(
             place.topic,
             place.partition,

@@ -190,11 +190,11 @@ def alert(task: Task) -> dict[str, Any]:
     raise AssertionError("the batch has ended")
 
 
-def rest(task: Task) -> list[dict[str, Any]]:
-    """The alerts until the batch is stored."""
+def rest(task: Task, topic: str = TOPICS.alerts) -> list[dict[str, Any]]:
+    """The records of a topic until the batch is stored."""
     found = []
     while (record := task.record()) is not None:
-        found += [record[1]] if record[0] == TOPICS.alerts else []
+        found += [record[1]] if record[0] == topic else []
     return found
 
 
@@ -202,11 +202,11 @@ def shown(each: dict[str, Any]) -> tuple[str, int, int]:
     return each["event_id"], each["revision"], each["measures"]["payments"]
 
 
-def finish(tasks: list[Task]) -> list[dict[str, Any]]:
-    """End the batch; its alerts that were not read yet."""
+def finish(tasks: list[Task], topic: str = TOPICS.alerts) -> list[dict[str, Any]]:
+    """End the batch; its records of a topic that were not read yet."""
     for task in tasks:
         task.end()
-    return [found for task in tasks for found in rest(task)]
+    return [found for task in tasks for found in rest(task, topic)]
 
 
 def test_alerts_leave_while_the_input_waits_and_the_state_is_stored_at_the_end(job: Job) -> None:
@@ -324,6 +324,14 @@ class OnBroker:
             for value in values:
                 client.send(self.events, value, partition=partition, timestamp_ms=at, headers=headers).get(30)
 
+    def begun(self) -> list[Task]:
+        """The tasks of the first batch, which has brought an event."""
+        self.job.start()
+        tasks = self.job.batch()
+        self.send(payment("a", 1))
+        tasks[0].send(payment("a", 1))
+        return tasks
+
     def batch(self, number: int, *begins: int) -> list[Task]:
         """The tasks of a batch, of which those of events begin at these offsets."""
         made = self.job.batch(number)
@@ -346,41 +354,22 @@ def on_broker(job: Job, broker: LocalKafka) -> OnBroker:
     return OnBroker(job, broker.settings)
 
 
-def rest_of(task: Task, topic: str) -> list[dict[str, Any]]:
-    """The records of a topic until the batch is stored."""
-    found = []
-    while (record := task.record()) is not None:
-        found += [record[1]] if record[0] == topic else []
-    return found
-
-
-def ended(tasks: list[Task], topic: str) -> list[dict[str, Any]]:
-    """End the batch; the records of a topic that were not read yet."""
-    for task in tasks:
-        task.end()
-    return [found for task in tasks for found in rest_of(task, topic)]
-
-
 @pytest.mark.kafka
 def test_events_do_not_wait_for_the_next_batch(job: Job, on_broker: OnBroker) -> None:
     """They are its own, and its tasks bring them once more to no effect."""
     alerts = job.topics.alerts
-    job.start()
-    tasks = job.batch()
-    on_broker.send(payment("a", 1))
-    tasks[0].send(payment("a", 1))
-    assert ended(tasks, alerts) == []
+    assert finish(on_broker.begun(), alerts) == []
     on_broker.send(payment("b", 2))
     assert [shown(each) for each in on_broker.published(alerts, 1)] == [("b", 1, 2)]
     tasks = on_broker.batch(1, 1)
     tasks[1].send(payment("z", 1, "zoe"))  # of a partition that had none yet
     tasks[0].send(payment("b", 2), payment("c", 3))
-    assert [shown(each) for each in ended(tasks, alerts)] == [("c", 1, 3)]
+    assert [shown(each) for each in finish(tasks, alerts)] == [("c", 1, 3)]
     job.version = 2
     job.start()
     tasks = on_broker.batch(2, 3)
     tasks[0].send(payment("d", 4))
-    assert [shown(each) for each in ended(tasks, alerts)] == [("d", 1, 4)]
+    assert [shown(each) for each in finish(tasks, alerts)] == [("d", 1, 4)]
     assert len(on_broker.published(alerts, 0)) == 1, "while tasks run, they publish"
 
 
@@ -388,20 +377,17 @@ def test_events_do_not_wait_for_the_next_batch(job: Job, on_broker: OnBroker) ->
 def test_an_engine_that_is_to_rest_reads_nothing_between_two_batches(job: Job, on_broker: OnBroker) -> None:
     """As the driver has it where it waits for a moment without logged groups."""
     alerts = job.topics.alerts
-    job.start()
+    tasks = on_broker.begun()
     assert job.engine is not None
-    tasks = job.batch()
-    on_broker.send(payment("a", 1))
-    tasks[0].send(payment("a", 1))
     job.engine.rest()
     assert job.reported(1) == 1
-    assert ended(tasks, alerts) == []
+    assert finish(tasks, alerts) == []
     on_broker.send(payment("b", 2))
     assert on_broker.published(alerts, 0) == []
     assert LoggedPositions(job.state).after(2) == {}
     tasks = on_broker.batch(1, 1)
     tasks[0].send(payment("b", 2))
-    assert [shown(each) for each in ended(tasks, alerts)] == [("b", 1, 2)]
+    assert [shown(each) for each in finish(tasks, alerts)] == [("b", 1, 2)]
 
 
 @pytest.mark.kafka
@@ -417,7 +403,7 @@ def test_after_a_crash_between_two_batches_the_same_alerts_come(
         other = payment(f"bob{partition}", partition, f"bob{partition}")
         on_broker.send(other, partition=partition)
         tasks[partition].send(other)
-    assert ended(tasks, alerts) == []
+    assert finish(tasks, alerts) == []
     for minute in (6, 3, 5):
         on_broker.send(payment(f"e{minute}", minute), partition=minute % 2)
         time.sleep(0.5)
@@ -429,7 +415,7 @@ def test_after_a_crash_between_two_batches_the_same_alerts_come(
     of_both = [payment("bob0", 0, "bob0"), payment("e6", 6)], [payment("bob1", 1, "bob1"), payment("e3", 3)]
     again[0].send(*of_both[0][job.version :])
     again[1].send(*of_both[1][job.version :], payment("e5", 5), payment("new", 7))
-    found = ended(again, alerts)
+    found = finish(again, alerts)
     assert found[: len(before)] == before
     assert [shown(each) for each in found[len(before) :]] == [("new", 1, 4)]
 
@@ -438,21 +424,17 @@ def test_after_a_crash_between_two_batches_the_same_alerts_come(
 def test_a_batch_may_end_before_its_tasks_bring_what_was_read_before_it(job: Job, on_broker: OnBroker) -> None:
     """Spark's offsets are behind the state then, and nothing is evaluated twice, by this run or the next one."""
     quarantine = job.topics.quarantine
-    job.start()
-    tasks = job.batch()
-    on_broker.send(payment("a", 1))
-    tasks[0].send(payment("a", 1))
-    assert ended(tasks, quarantine) == []
+    assert finish(on_broker.begun(), quarantine) == []
     on_broker.send(b"not json")
     assert len(on_broker.published(quarantine, 1)) == 1
-    assert ended(on_broker.batch(1, 1), quarantine) == []
+    assert finish(on_broker.batch(1, 1), quarantine) == []
     assert LoggedPositions(job.state).after(3) == {on_broker.events: {0: 2}}
-    assert ended(on_broker.batch(2, 1), quarantine) == []
+    assert finish(on_broker.batch(2, 1), quarantine) == []
     job.version = 3
     job.start()
     tasks = on_broker.batch(3, 1)
     tasks[0].send(b"not json", b"nor that one")
-    assert [each["size"] for each in ended(tasks, quarantine)] == [len("nor that one")]
+    assert [each["size"] for each in finish(tasks, quarantine)] == [len("nor that one")]
 
 
 class _NoText(str):
@@ -467,16 +449,12 @@ class _NoText(str):
 @pytest.mark.kafka
 def test_what_the_client_cannot_read_waits_for_a_task(job: Job, on_broker: OnBroker) -> None:
     alerts = job.topics.alerts
-    job.start()
-    tasks = job.batch()
-    on_broker.send(payment("a", 1))
-    tasks[0].send(payment("a", 1))
-    assert ended(tasks, alerts) == []
+    assert finish(on_broker.begun(), alerts) == []
     on_broker.send(payment("b", 2), header=_NoText("name"))
     assert on_broker.published(alerts, 0) == []
     tasks = on_broker.batch(1, 1)
     tasks[0].send(payment("b", 2))
-    assert [shown(each) for each in ended(tasks, alerts)] == [("b", 1, 2)]
+    assert [shown(each) for each in finish(tasks, alerts)] == [("b", 1, 2)]
     on_broker.send(payment("c", 3))
     assert [shown(each) for each in on_broker.published(alerts, 1)] == [("c", 1, 3)]
 
